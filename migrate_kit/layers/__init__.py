@@ -1,0 +1,1 @@
+"""The comparison engine: capture a run layer by layer, capture another, compare."""

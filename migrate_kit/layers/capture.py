@@ -1,0 +1,405 @@
+"""Capture: run a network once and record every layer's tensor as it appears."""
+
+from __future__ import annotations
+
+import fnmatch
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from migrate_kit.errors import MigrateError
+from migrate_kit.layers.metrics import Stats, flat_values, sketch, statistics
+from migrate_kit.layers.store import Record, Trace, TraceWriter, tensor_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+MISSPELT_SHOWN = 5
+
+
+class Runner(Protocol):
+    """Anything that can run a network and report its layers; see ``runners/``."""
+
+    def run(self, recorder: Recorder, inputs: tuple[Any, ...], options: RunOptions) -> None:
+        """Run once; call ``recorder.add`` for every tensor, in execution order."""
+
+    def meta(self) -> dict[str, Any]:
+        """Return what the trace says of this run: ``runner``, ``model``, ``libraries``."""
+
+
+class Recorder(Protocol):
+    """What a runner reports to: a trace being written, or a comparison on the fly."""
+
+    keeps_inputs: bool
+
+    def add(self, source: Source, tensor: torch.Tensor, inputs: list[Any] | None = None) -> None:
+        """Take one tensor in at the moment it exists; it may change right after."""
+
+    def keep(self, tensor: torch.Tensor, key: str) -> str | None:
+        """Keep the values of an argument; return the key they can be read by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a tensor comes from."""
+
+    channel: str
+    name: str
+    module: str = ""
+    kind: str = ""
+    scope: str = ""
+    parameters: bool = False
+
+    def at(self, path: str) -> Source:
+        """Return the source of one tensor inside a tuple or dict."""
+        return replace(self, name=self.name + path) if path else self
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which layers to record: names, containers or globs, and a window ``start`` to ``end``."""
+
+    layers: tuple[str, ...] | None = None
+    start: str | None = None
+    end: str | None = None
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse a name that matches no layer of the network."""
+        patterns = (*(self.layers or ()), *(n for n in (self.start, self.end) if n))
+        known = list(names) if patterns else []
+        for pattern in patterns:
+            if not any(self._matches(n, pattern) for n in known):
+                import difflib
+
+                close = difflib.get_close_matches(pattern, known, MISSPELT_SHOWN, 0.4)
+                raise MigrateError(
+                    f"no layer is called {pattern!r}",
+                    "layers=, start= or end=",
+                    f"did you mean {', '.join(close)}?" if close else "list them with model.named_modules()",
+                )
+
+    def wants(self, name: str) -> bool:
+        """Whether a layer is selected by ``layers``; the window is the runner's business."""
+        return self.layers is None or any(self._matches(name, p) for p in self.layers)
+
+    @staticmethod
+    def _matches(name: str, pattern: str) -> bool:
+        return name == pattern or name.startswith(f"{pattern}.") or fnmatch.fnmatchcase(name, pattern)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run; the same options make the float64 run of :func:`noise_floor`."""
+
+    backward: bool = False
+    loss: Callable[[Any], torch.Tensor] | None = None
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
+    selection: Selection = field(default_factory=Selection)
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run that can be repeated: what a trace remembers while its model is in memory."""
+
+    runner: Runner
+    inputs: tuple[Any, ...]
+    options: RunOptions
+
+
+class CallNames:
+    """Give every tensor of a run a name of its own: ``relu``, ``relu#1`` at its second call."""
+
+    def __init__(self) -> None:
+        self._count: dict[tuple[str, str], int] = {}
+
+    def __call__(self, source: Source) -> str:
+        """Return the next name of ``source``."""
+        key = (source.channel, source.name)
+        count = self._count.get(key, 0)
+        self._count[key] = count + 1
+        return f"{source.name}#{count}" if count else source.name
+
+
+@dataclass(slots=True)
+class _Known:
+    tensor: weakref.ref[torch.Tensor]
+    version: int
+    layout: tuple[Any, ...]
+    key: str | None
+    stats: Stats | None
+    sketch: int | None
+
+
+class TraceRecorder:
+    """Reduce and store tensors as they come.
+
+    A tensor that is still the very object recorded before, unchanged since (autograd's version
+    counter), is stored once; that makes an argument that is an earlier layer's output free.
+    """
+
+    def __init__(self, writer: TraceWriter, *, tensors: bool = True, sketches: bool = True) -> None:
+        self.writer, self.keeps_inputs, self._sketches = writer, tensors, sketches
+        self.records: list[Record] = []
+        self._known: dict[int, _Known] = {}
+        self._name = CallNames()
+
+    def add(self, source: Source, tensor: torch.Tensor, inputs: list[Any] | None = None) -> None:
+        """Record ``tensor``; a name that was used already gets ``#1``, ``#2``."""
+        name = self._name(source)
+        known = self._recall(tensor)
+        if known is None or known.stats is None:
+            known = self._take(tensor, tensor_key(source.channel, name), known)
+        record = Record(
+            name,
+            source.channel,
+            source.module or source.name,
+            source.kind,
+            tuple(tensor.shape),
+            str(tensor.dtype).removeprefix("torch."),
+            known.stats,  # type: ignore[arg-type]  # _take has just set it
+            known.sketch,
+            known.key,
+            inputs,
+            source.scope,
+            source.parameters,
+        )
+        self.records.append(record)
+
+    def keep(self, tensor: torch.Tensor, key: str) -> str | None:
+        """Store an argument's values unless they are stored already; no record is made."""
+        if not self.keeps_inputs:
+            return None
+        known = self._recall(tensor)
+        if known is None:
+            self.writer.add_tensor(key, tensor, flat_values(tensor))
+            self._remember(tensor, key, None, None)
+            return key
+        return known.key
+
+    def _take(self, tensor: torch.Tensor, key: str, known: _Known | None) -> _Known:
+        flat = flat_values(tensor)
+        stats = statistics(flat)
+        row = self.writer.add_sketch(sketch(flat)) if self._sketches else None
+        if known is not None:
+            known.stats, known.sketch = stats, row
+            return known
+        if self.keeps_inputs:
+            self.writer.add_tensor(key, tensor, flat)
+        return self._remember(tensor, key if self.keeps_inputs else None, stats, row)
+
+    def _recall(self, tensor: torch.Tensor) -> _Known | None:
+        known = self._known.get(tensor.data_ptr()) if tensor.numel() else None
+        if (
+            known is not None
+            and known.tensor() is not None
+            and known.layout == _layout(tensor)
+            and known.version == _version(tensor) >= 0
+        ):
+            return known
+        return None
+
+    def _remember(
+        self, tensor: torch.Tensor, key: str | None, stats: Stats | None, row: int | None
+    ) -> _Known:
+        known = _Known(weakref.ref(tensor), _version(tensor), _layout(tensor), key, stats, row)
+        if tensor.numel():
+            self._known[tensor.data_ptr()] = known
+        return known
+
+
+def _version(tensor: torch.Tensor) -> int:
+    # An inference tensor keeps no version: it may have changed, so nothing is taken as known.
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Equal layouts at one address are equal values: the same memory in the same order."""
+    if tensor.layout != torch.strided:
+        return (id(tensor),)
+    where = (tensor.numel(),) if tensor.is_contiguous() else (tuple(tensor.shape), tensor.stride())
+    return tensor.dtype, tensor.is_conj(), tensor.is_neg(), *where
+
+
+def capture(  # noqa: PLR0913 - the run, what to keep, what to select and where to put it
+    runner_or_model: Any,
+    *inputs: Any,
+    tensors: bool = True,
+    sketches: bool = True,
+    backward: bool = False,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
+    layers: Sequence[str] | str | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    store: str | Path | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Trace:
+    """Run a network once and record every layer.
+
+    Every module that is a leaf or owns parameters is recorded, with its statistics, the 256-float
+    sketch and (``tensors=True``) its values and arguments, streamed to disk at the moment they
+    exist. The model is left as it was found: hooks, gradients, buffers, parameters and the random
+    state are put back.
+
+    Parameters
+    ----------
+    runner_or_model
+        A ``torch.nn.Module``, a runner, the path of an ``.onnx`` file or of a trace.
+    *inputs : Tensor or nested
+        What the network is called with; ``kwargs`` for keyword arguments.
+    tensors, sketches : bool
+        Keep values; keep sketches. With neither, statistics alone are compared.
+    backward : bool
+        Record gradients too, in backward order: of every layer's output and of every parameter.
+    loss : callable, optional
+        Takes the network's output, returns a scalar. Its value, and the tensors that it closes
+        over, are rows of their own. Without one, ``backward`` uses the mean of the output's
+        squares.
+    optimizer : callable, optional
+        Takes the parameters, returns an optimizer; one step is taken and its updates and state are
+        recorded. Implies ``backward``.
+    layers, start, end : str
+        Names, containers or globs to record; a window in execution order, both ends included.
+    store : path, optional
+        Folder to write. An older trace there is replaced when the new one is whole. Without it,
+        the trace lives in a temporary folder as long as the object.
+    seed : int
+        Random state of the run, so that dropout draws the same masks in every run on one device.
+
+    Returns
+    -------
+    Trace
+
+    Raises
+    ------
+    MigrateError
+        If the network raises (with the layer it happened in), a name matches no layer, the disk is
+        full, or nothing was recorded.
+
+    Examples
+    --------
+    >>> import torch, migrate_kit as mk
+    >>> trace = mk.capture(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()), torch.ones(1, 2))
+    >>> [r.name for r in trace.records]
+    ['input', '0', '1', 'output']
+    """
+    from migrate_kit.layers.runners import as_runner
+
+    runner = as_runner(runner_or_model)
+    loader = getattr(runner, "load", None)
+    if loader is not None:
+        loaded: Trace = loader()
+        return loaded
+    names = (layers,) if isinstance(layers, str) else layers
+    options = RunOptions(
+        backward=backward or optimizer is not None,
+        loss=loss,
+        optimizer=optimizer,
+        selection=Selection(None if names is None else tuple(names), start, end),
+        kwargs=dict(kwargs or {}),
+        seed=seed,
+    )
+    writer = TraceWriter(None if store is None else Path(store))
+    recorder = TraceRecorder(writer, tensors=tensors, sketches=sketches)
+    try:
+        runner.run(recorder, inputs, options)
+        if not any(r.channel == "forward" for r in recorder.records):
+            raise MigrateError(
+                "nothing was recorded: no selected layer ran",
+                f"{runner.meta().get('model', 'the network')}",
+                "check layers=, start= and end=; a compiled or scripted model has no layers to hook",
+            )
+    except BaseException:
+        writer.abort()
+        raise
+    trace = writer.finish(recorder.records, runner.meta())
+    trace.live = LiveRun(runner, inputs, options)
+    return trace
+
+
+# --- nested arguments ---------------------------------------------------------------------------
+
+
+def walk(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every tensor of a nested result with its path: ``[0]``, ``['key']``."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from walk(item, f"{path}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from walk(item, f"{path}[{index}]")
+
+
+def encode_arguments(value: Any, keep: Callable[[torch.Tensor, str], str | None], key: str) -> Any:
+    """Turn nested arguments into JSON; tensors become the key they are stored by.
+
+    The forms are ``{"tensor": key, "dtype": ..., "shape": [...]}``, ``{"list"|"tuple": [...]}``,
+    ``{"dict": [[k, v], ...]}``, ``{"value": scalar}``, ``{"dtype": name}`` and, for what cannot be
+    written, ``{"opaque": type}``.
+    """
+    if isinstance(value, torch.Tensor):
+        stored = keep(value, key)
+        if stored is None:
+            return {"opaque": "Tensor"}
+        return tensor_leaf(stored, str(value.dtype).removeprefix("torch."), tuple(value.shape))
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"value": value}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if type(value) in (list, tuple, torch.Size):
+        form = "list" if isinstance(value, list) else "tuple"
+        return {form: [encode_arguments(v, keep, f"{key}[{i}]") for i, v in enumerate(value)]}
+    if type(value) is dict:
+        return {
+            "dict": [[k, encode_arguments(v, keep, f"{key}[{k!r}]")] for k, v in value.items()]
+        }
+    return {"opaque": type(value).__name__}
+
+
+def tensor_leaf(key: str, dtype: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the encoding of one tensor; its shape may be a view of the stored one's."""
+    return {"tensor": key, "dtype": dtype, "shape": list(shape)}
+
+
+def decode_arguments(encoded: Any, fetch: Callable[[dict[str, Any]], torch.Tensor]) -> Any:
+    """Undo :func:`encode_arguments`; ``fetch(leaf)`` reads a tensor.
+
+    Raises
+    ------
+    ValueError
+        If an argument could not be written.
+    """
+    (form, content), *_ = encoded.items()
+    if form == "tensor":
+        return fetch(encoded)
+    if form == "value":
+        return content
+    if form == "dtype":
+        return getattr(torch, content)
+    if form == "list":
+        return [decode_arguments(v, fetch) for v in content]
+    if form == "tuple":
+        return tuple(decode_arguments(v, fetch) for v in content)
+    if form == "dict":
+        return {k: decode_arguments(v, fetch) for k, v in content}
+    raise ValueError(f"an argument of type {content} was not kept")
+
+
+def tensor_leaves(encoded: Any) -> list[dict[str, Any]]:
+    """Return the encodings of all tensors inside encoded arguments, in order."""
+    if isinstance(encoded, dict):
+        if "tensor" in encoded:
+            return [encoded]
+        return [k for v in encoded.values() for k in tensor_leaves(v)]
+    if isinstance(encoded, list):
+        return [k for v in encoded for k in tensor_leaves(v)]
+    return []

@@ -1,0 +1,314 @@
+"""Compare two traces, layer by layer: how far apart, and is that rounding."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from migrate_kit.errors import MigrateError
+from migrate_kit.layers.capture import LiveRun
+from migrate_kit.layers.judge import Judge
+from migrate_kit.layers.noise import ASSUMED_IN_U, NoiseFloor, noise_floor
+from migrate_kit.layers.pairing import How, Pair, pair, pair_by_map
+from migrate_kit.layers.replay import Replayer
+from migrate_kit.layers.store import Trace
+from migrate_kit.results import Finding, Result, table_html
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from migrate_kit.layers.rows import LayerRow
+
+_SHOWN = 12
+
+
+class LayerDiff(Result):
+    """What :func:`compare` found.
+
+    Attributes
+    ----------
+    rows : list of LayerRow
+        In the reference's execution order, the network's input first, gradients in backward order.
+    noise : NoiseFloor or None
+        The yardstick used.
+    """
+
+    kind = "layer diff"
+
+    def __init__(
+        self,
+        reference: Trace,
+        candidate: Trace,
+        pairs: list[Pair],
+        rows: list[LayerRow],
+        findings: list[Finding],
+        noise: NoiseFloor | None,
+    ) -> None:
+        self.reference, self.candidate, self.noise = reference, candidate, noise
+        self.rows, self._pairs = rows, pairs
+        self.findings = findings
+
+    @property
+    def ok(self) -> bool:
+        """Whether no row differs."""
+        return super().ok and not any(r.verdict == "differs" for r in self.rows)
+
+    @property
+    def first_divergence(self) -> LayerRow | None:
+        """The first row that differs by more than rounding, or None."""
+        return next((r for r in self.rows if r.verdict == "differs"), None)
+
+    @property
+    def made_here(self) -> list[LayerRow]:
+        """The rows whose own arithmetic differs, not only their input."""
+        return [r for r in self.rows if r.origin == "made here"]
+
+    def tensors(self, index: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return both tensors of row ``index``, memory-mapped; None where a side kept none."""
+        chosen = self._pairs[index]
+        ours, theirs = chosen.reference, chosen.candidate
+        return (
+            None if ours is None else self.reference.tensor(ours),
+            None if theirs is None else self.candidate.tensor(theirs),
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one line a row, every field of :class:`LayerRow`."""
+        import pandas as pd
+
+        return pd.DataFrame([{k: getattr(r, k) for k in r.__dataclass_fields__} for r in self.rows])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a project keeps: the verdict and the rows that are not ``same``."""
+        flagged = [r.to_dict() for r in self.rows if r.verdict != "same"]
+        return super().to_dict() | {"rows": len(self.rows), "flagged": flagged[:200]}
+
+    def __repr__(self) -> str:
+        first = self.first_divergence
+        if first is not None:
+            origin = f", {first.origin}" if first.origin else ""
+            return f"LayerDiff({self._count('differs')} of {len(self.rows)} differ, first {first.layer!r}{origin})"
+        looks = self._count("look")
+        return f"LayerDiff({len(self.rows)} rows, {f'{looks} to look at' if looks else 'all same'})"
+
+    def _count(self, verdict: str) -> int:
+        return sum(r.verdict == verdict for r in self.rows)
+
+    def show(self) -> Any:
+        """Return the live table: sort, filter, and see one layer's difference."""
+        from migrate_kit.widgets.layer_diff import LayerDiffWidget
+
+        return LayerDiffWidget(self)
+
+    def as_page(self, rows: int = 50) -> Any:
+        """Return the same table as one page of HTML, for front ends without the extension."""
+        from migrate_kit.widgets.layer_diff import as_page
+
+        return as_page(self, rows)
+
+    def _html(self) -> str:
+        from migrate_kit.results import findings_html
+
+        flagged = [r for r in self.rows if r.verdict != "same"]
+        shown = (flagged or self.rows)[:_SHOWN]
+        what = "flagged" if flagged else "rows"
+        more = f"; the first {len(shown)} of {len(flagged or self.rows)} {what}"
+        head = ("layer", "kind", "R", "verdict", "origin", "rel L2", "max |d|", "bits", "note")
+        rows = [
+            (
+                r.layer or r.candidate,
+                r.kind,
+                number(r.R),
+                r.verdict,
+                r.origin,
+                number(r.rel_l2),
+                number(r.max_abs),
+                f"{r.bits:.1f} {r.arithmetic}" if math.isfinite(r.bits) else "",
+                r.note,
+            )
+            for r in shown
+        ]
+        return table_html(f"{self!r}{more}", head, rows) + findings_html(self.findings)
+
+
+def number(value: float) -> str:
+    """Format a measurement with three digits; an unknown one is a dash."""
+    if math.isnan(value):
+        return "–"
+    return f"{value:.3g}" if 1e-2 <= abs(value) < 1e4 or value == 0 else f"{value:.2e}"  # noqa: PLR2004
+
+
+def compare(
+    reference: Trace | Any,
+    candidate: Trace | Any,
+    pairing: How | dict[str, str] = "auto",
+    noise: NoiseFloor | bool | None = None,
+    *,
+    replay: bool = True,
+) -> LayerDiff:
+    """Compare two runs layer by layer.
+
+    Each layer's difference is divided by what rounding does to that very layer (``R``); where the
+    reference's model is still in memory, each of its layers is replayed in float64 on the
+    candidate's own input, which tells an error made in a layer from one that only came in.
+
+    Parameters
+    ----------
+    reference, candidate : Trace, runner that can ``load``, or path of a trace
+        The reference is the run you trust.
+    pairing : {"auto", "name", "scope", "structure"} or dict
+        How layers are matched; a dict maps reference names to candidate names.
+    noise : NoiseFloor, optional
+        The yardstick. None measures it by a float64 run where the reference's model is in memory,
+        and otherwise assumes a typical one and says so; False always assumes.
+    replay : bool
+        Whether to replay single layers.
+
+    Returns
+    -------
+    LayerDiff
+
+    Raises
+    ------
+    MigrateError
+        If a trace is empty, damaged or from a newer version.
+
+    Examples
+    --------
+    >>> import torch, migrate_kit as mk
+    >>> model, x = torch.nn.Linear(64, 64), torch.randn(8, 64)
+    >>> a = mk.capture(model, x)
+    >>> with torch.no_grad():
+    ...     _ = model.bias.add_(1e-3)
+    >>> mk.compare(a, mk.capture(model, x)).ok
+    False
+    """
+    ours, theirs = _as_trace(reference, "reference"), _as_trace(candidate, "candidate")
+    pairs = (
+        pair_by_map(ours, theirs, pairing)
+        if isinstance(pairing, dict)
+        else pair(ours, theirs, pairing)
+    )
+    findings: list[Finding] = []
+    dtype = noise.dtype if isinstance(noise, NoiseFloor) else _dtype_of(ours)
+    replays = {}
+    if replay:
+        replayer = Replayer(ours, theirs, dtype)
+        for index, p in enumerate(pairs):
+            if p.reference is not None and p.candidate is not None:
+                replays[index] = replayer(list(p.chain), p.candidate, p.inputs)
+    changed = [pairs[i].chain[-1].name for i, r in replays.items() if r is not None and r.changed]
+    floor = noise if isinstance(noise, NoiseFloor) else None
+    if noise is None and not changed:
+        floor = _measured(ours, findings)
+    if changed:
+        findings.append(_changed_finding(changed))
+    elif floor is None:
+        findings.append(_assumed_finding())
+    judge = Judge(ours, theirs, floor, dtype)
+    rows = [judge(p, replays.get(i)) for i, p in enumerate(pairs)]
+    rows = _innermost(rows)
+    findings.extend(_findings(rows))
+    return LayerDiff(ours, theirs, pairs, rows, findings, floor)
+
+
+def _as_trace(value: Any, side: str) -> Trace:
+    if isinstance(value, Trace):
+        return value
+    if isinstance(value, str | Path):
+        return Trace.load(value)
+    if hasattr(value, "load"):
+        loaded = value.load()
+        if isinstance(loaded, Trace):
+            return loaded
+    raise MigrateError(
+        f"the {side} is a {type(value).__name__}, not a trace",
+        "compare(reference, candidate)",
+        "capture it first: mk.capture(model, *inputs), or pass the folder that store= named",
+    )
+
+
+def _dtype_of(trace: Trace) -> str:
+    formats = [r.dtype for r in trace.records if "float" in r.dtype]
+    return max(sorted(set(formats)), key=formats.count) if formats else "float32"
+
+
+def _measured(trace: Trace, findings: list[Finding]) -> NoiseFloor | None:
+    if not isinstance(trace.live, LiveRun):
+        return None
+    try:
+        return noise_floor(trace)
+    except MigrateError as error:
+        findings.append(
+            Finding("info", f"no float64 run was possible: {error.what}", error.where, error.fix)
+        )
+        return None
+
+
+def _changed_finding(changed: list[str]) -> Finding:
+    return Finding(
+        "warning",
+        f"{len(changed)} layers of the reference's model no longer give what was recorded: the model"
+        " was changed after its capture, or the layer draws random numbers. The rounding noise is"
+        " assumed and 'made here' is not told for them.",
+        ", ".join(changed[:3]),
+        "capture the reference again, or change a copy: copy.deepcopy(model)",
+    )
+
+
+def _assumed_finding() -> Finding:
+    return Finding(
+        "info",
+        f"the rounding noise is assumed ({ASSUMED_IN_U:g} u on every layer), not measured: R is good"
+        " to a factor of ten",
+        "noise=",
+        "pass noise=mk.noise_floor(model, *inputs), or NoiseFloor.from_file(...) from where the model is",
+    )
+
+
+def _innermost(rows: list[LayerRow]) -> list[LayerRow]:
+    """Where a module and one inside it are both made here, it is the inner one's doing."""
+    made = {r.layer.split("#")[0] for r in rows if r.origin == "made here"}
+    return [
+        replace(r, origin="inherited", note=r.note or "made in a layer inside it")
+        if r.origin == "made here" and any(m.startswith(f"{r.layer.split('#')[0]}.") for m in made)
+        else r
+        for r in rows
+    ]
+
+
+def _findings(rows: list[LayerRow]) -> list[Finding]:
+    found = []
+    first = next((r for r in rows if r.verdict == "differs"), None)
+    if first is not None:
+        found.append(Finding("error", _sentence(first), first.layer, _advice(first)))
+    alone = [r for r in rows if r.verdict == "unpaired" and not r.note.startswith("computed")]
+    if alone:
+        names = ", ".join(r.layer or r.candidate for r in alone[:5])
+        found.append(
+            Finding("info", f"{len(alone)} tensors have no counterpart", names, "pairing={'a': 'b'}")
+        )
+    return found
+
+
+def _sentence(first: LayerRow) -> str:
+    where = {"made here": "made in this layer", "inherited": "it came in with this layer's input"}
+    how = where.get(first.origin, "")
+    R = f"R = {number(first.R)}" if not math.isnan(first.R) else first.note
+    return f"the runs part at {first.layer!r}: {R}{f'; {how}' if how else ''}"
+
+
+def _advice(first: LayerRow) -> str:
+    if first.channel == "input":
+        return "the two runs were not given the same input: compare the preprocessing"
+    if first.origin == "made here":
+        form = first.arithmetic
+        if form and form not in ("fp32", "not rounding"):
+            return f"this layer's arithmetic looks like {form}: check precision switches"
+        return "compare this layer's weights and settings"
+    if first.origin == "inherited":
+        return "look at what the network computes between this layer and the one before it"
+    return "compare this layer's inputs, weights and settings"

@@ -1,0 +1,428 @@
+"""Run a PyTorch network, on any device, with hooks on its layers."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from migrate_kit.errors import MigrateError
+from migrate_kit.layers.capture import Source, encode_arguments, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from migrate_kit.layers.capture import Recorder, RunOptions
+
+
+class TorchRunner:
+    """Run ``model`` and report its layers.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Used as it is: train or eval mode, dtype, user hooks.
+    device : str or torch.device, optional
+        Where to run. If the model is elsewhere, a copy runs there. None stays where the model is.
+    dtype : torch.dtype, optional
+        Run with parameters, buffers and inputs of this floating type; the model is put back
+        bit for bit afterwards.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        device: str | torch.device | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self.model = _unwrapped(model)
+        self.dtype = dtype
+        here = _device_of(self.model)
+        self.device = torch.device(device) if device is not None else here
+        if device is not None and here.type != "meta" and self.device != here:
+            if self.device.type != here.type or self.device.index is not None:
+                self.model = copy.deepcopy(self.model).to(self.device)
+
+    def meta(self) -> dict[str, Any]:
+        """Return what the trace says of this run."""
+        return {
+            "runner": "torch",
+            "model": type(self.model).__name__,
+            "device": str(self.device),
+            "libraries": {"torch": torch.__version__},
+        }
+
+    def run(self, recorder: Recorder, inputs: tuple[Any, ...], options: RunOptions) -> None:
+        """Run once and report; see :func:`migrate_kit.capture` for what is reported."""
+        options.selection.check(n for n, _ in self.model.named_modules() if n)
+        with (
+            _random_state(options.seed),
+            _without_collector(),
+            _left_as_found(self.model, options),
+            in_format(self.model, self.dtype),
+            torch.set_grad_enabled(options.backward),
+        ):
+            args = moved(inputs, self.device, self.dtype)
+            kwargs = moved(dict(options.kwargs), self.device, self.dtype)
+            _Run(self.model, recorder, options).step(args, kwargs)
+
+
+class _Run:
+    """One run of one model: hooks in, forward, backward, step, hooks out."""
+
+    def __init__(self, model: torch.nn.Module, recorder: Recorder, options: RunOptions) -> None:
+        self.model, self.recorder, self.options = model, recorder, options
+        self.active = options.selection.start is None
+        self.arguments: dict[int, list[list[Any]]] = {}
+        self.calls: dict[str, int] = {}
+
+    def step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        before = _training_buffers(self.model)
+        for path, tensor in walk([list(args), kwargs] if kwargs else list(args)):
+            self.recorder.add(Source("input", f"input{'' if path == '[0]' else path}"), tensor)
+        with contextlib.ExitStack() as stack:
+            self._hook(stack)
+            # The fused attention kernels skip the modules inside them, so nothing could be seen.
+            fast = torch.backends.mha.get_fastpath_enabled()
+            torch.backends.mha.set_fastpath_enabled(False)
+            stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
+            with self._named_errors():
+                output = self.model(*args, **kwargs)
+            self._report("output", "output", output)
+            for name, buffer in self.model.named_buffers() if before else ():
+                if name in before and not torch.equal(before[name], buffer):
+                    self.recorder.add(Source("buffer", name, kind="buffer"), buffer)
+            if self.options.loss is not None or self.options.backward:
+                with self._named_errors():
+                    self._backward(output, stack)
+
+    def _hook(self, stack: contextlib.ExitStack) -> None:
+        selection = self.options.selection
+        for name, module in self.model.named_modules():
+            if name and name == selection.start:
+                self._keep(stack, module.register_forward_pre_hook(self._open_window))
+            owns = next(module.parameters(recurse=False), None) is not None
+            leaf = next(module.children(), None) is None
+            if (owns or leaf) and selection.wants(name):
+                self._hook_layer(stack, name or "model", module, owns=owns)
+            if name and name == selection.end:
+                self._keep(stack, module.register_forward_hook(self._close_window))
+
+    def _hook_layer(
+        self, stack: contextlib.ExitStack, name: str, module: torch.nn.Module, *, owns: bool
+    ) -> None:
+        kind, recorder = type(module).__name__, self.recorder
+        pending: list[list[Any] | None] = []
+        plain = Source("forward", name, name, kind, parameters=owns)
+
+        def before(_: torch.nn.Module, args: Any, kwargs: Any) -> None:
+            if not self.active or not recorder.keeps_inputs:
+                pending.append(None)
+                return
+            key = f"argument/{name}#{self.calls.get(name, 0)}"
+            pending.append(
+                [
+                    encode_arguments(args, recorder.keep, key),
+                    encode_arguments(kwargs, recorder.keep, key),
+                ]
+            )
+
+        def after(_: torch.nn.Module, __: Any, output: Any) -> None:
+            arguments = pending.pop() if pending else None
+            if not self.active:
+                return
+            self.calls[name] = self.calls.get(name, 0) + 1
+            for path, tensor in walk(output):
+                recorder.add(plain.at(path), tensor, arguments)
+                self._watch_gradient(tensor, name + path, kind)
+
+        # always_call would hide the error of a failing forward; _named_errors clears up instead.
+        self._keep(stack, module.register_forward_pre_hook(before, with_kwargs=True))
+        self._keep(stack, module.register_forward_hook(after))
+
+    def _watch_gradient(self, tensor: torch.Tensor, name: str, kind: str) -> None:
+        if self.options.backward and tensor.requires_grad:
+            source = Source("gradient", name, name, kind)
+            tensor.register_hook(lambda g: self.recorder.add(source, g))
+
+    def _report(self, channel: str, name: str, value: Any) -> None:
+        for path, tensor in walk(value):
+            self.recorder.add(Source(channel, name + path), tensor)
+
+    def _backward(self, output: Any, stack: contextlib.ExitStack) -> None:
+        loss = self.options.loss
+        if loss is None:
+            value = sum(t.square().mean() for _, t in walk(output) if t.is_floating_point())
+        else:
+            for name, tensor in _closed_over(loss):
+                self.recorder.add(Source("loss", f"loss.input[{name}]"), tensor)
+            value = loss(output)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            raise MigrateError(
+                f"the loss is {_describe(value)}, not one number",
+                "loss=",
+                "return a scalar tensor, e.g. torch.nn.functional.cross_entropy(output, target)",
+            )
+        self.recorder.add(Source("loss", "loss", kind=getattr(loss, "__name__", "")), value)
+        if not self.options.backward:
+            return
+        named = {id(p): n for n, p in self.model.named_parameters()}
+        for parameter in self.model.parameters():
+            if parameter.requires_grad:
+                self._watch_parameter(stack, parameter, named[id(parameter)])
+        if not value.requires_grad:
+            raise MigrateError(
+                "the loss depends on no parameter that requires a gradient",
+                "loss=",
+                "check requires_grad and that the loss uses the network's output",
+            )
+        value.backward()  # type: ignore[no-untyped-call]
+        if self.options.optimizer is not None:
+            self._optimize(self.options.optimizer, named)
+
+    def _watch_parameter(
+        self, stack: contextlib.ExitStack, parameter: torch.nn.Parameter, name: str
+    ) -> None:
+        source = Source("parameter gradient", name, kind="Parameter")
+
+        def arrived(p: torch.Tensor) -> None:
+            if p.grad is not None:
+                self.recorder.add(source, p.grad)
+
+        self._keep(stack, parameter.register_post_accumulate_grad_hook(arrived))
+
+    def _optimize(self, build: Callable[[Any], torch.optim.Optimizer], named: dict[int, str]) -> None:
+        optimizer = build(self.model.parameters())
+        before = {id(p): p.detach().clone() for p in self.model.parameters()}
+        optimizer.step()
+        for parameter in reversed(list(self.model.parameters())):
+            name = named[id(parameter)]
+            update = parameter.detach() - before[id(parameter)]
+            self.recorder.add(Source("update", name, kind="Parameter"), update)
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor):
+                    self.recorder.add(Source("optimizer", f"{name}.{key}", kind="state"), value)
+
+    @staticmethod
+    def _keep(stack: contextlib.ExitStack, handle: Any) -> None:
+        stack.callback(handle.remove)
+
+    def _open_window(self, *_: Any) -> None:
+        self.active = True
+
+    def _close_window(self, *_: Any) -> None:
+        self.active = False
+
+    @contextlib.contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except MigrateError:
+            raise
+        except Exception as error:
+            where, what = _where_it_failed(self.model, error)
+            raise MigrateError(
+                f"the network raised {type(error).__name__}: {error}",
+                where,
+                f"compare {what} with what the layer takes; the traceback above shows the line",
+            ) from error
+
+
+def _where_it_failed(model: torch.nn.Module, error: BaseException) -> tuple[str, str]:
+    """Name the innermost module whose forward was running, from the traceback's own frames."""
+    names = {id(m): n or "model" for n, m in model.named_modules()}
+    innermost, frame_locals = None, {}
+    tb = error.__traceback__
+    while tb is not None:
+        owner = tb.tb_frame.f_locals.get("self")
+        if id(owner) in names and isinstance(owner, torch.nn.Module):
+            innermost, frame_locals = owner, tb.tb_frame.f_locals
+        tb = tb.tb_next
+    if innermost is None:
+        return type(model).__name__, "the call"
+    seen = [
+        f"{k} {_describe(v)}"
+        for k, v in frame_locals.items()
+        if k != "self" and isinstance(v, torch.Tensor)
+    ]
+    where = f"layer {names[id(innermost)]} ({innermost})".split("\n")[0]
+    return where, f"its inputs ({', '.join(seen[:4])})" if seen else "its inputs"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    return f"a {type(value).__name__}"
+
+
+def _closed_over(function: Callable[..., Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors a loss brings along: partial arguments, closure and named globals."""
+    while hasattr(function, "func") and hasattr(function, "keywords"):
+        yield from walk(list(function.args), "args")
+        yield from walk(function.keywords, "keywords")
+        function = function.func
+    with contextlib.suppress(TypeError, ValueError):
+        seen = inspect.getclosurevars(function)
+        for scope in (seen.nonlocals, seen.globals):
+            for name, value in scope.items():
+                if isinstance(value, torch.Tensor):
+                    yield name, value
+
+
+# --- the model as it was --------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def in_format(
+    model: torch.nn.Module, dtype: torch.dtype | None, device: torch.device | None = None
+) -> Iterator[None]:
+    """Give a model's floating tensors another format (and device), and put the very same ones back.
+
+    A deep copy would take the memory twice and break where ``forward`` was wrapped (the copy's
+    wrapper still calls the original), so the tensors are swapped in place.
+    """
+    if dtype is None:
+        yield
+        return
+
+    def convert(t: torch.Tensor) -> torch.Tensor:
+        return t.to(device=device, dtype=_same_kind(t, dtype))
+
+    parameters = [(p, p.data, p.grad) for p in model.parameters()]
+    buffers = [
+        (m, n, b) for m in model.modules() for n, b in m._buffers.items() if b is not None
+    ]
+    default = torch.get_default_dtype()
+    try:
+        for p, data, _ in parameters:
+            p.grad = None
+            p.data = convert(data)
+        shared: dict[int, torch.Tensor] = {}
+        for m, n, b in buffers:
+            m._buffers[n] = shared.setdefault(id(b), convert(b))
+        # What a forward makes itself (torch.zeros, masks) should have the format too.
+        torch.set_default_dtype(dtype)
+        yield
+    finally:
+        torch.set_default_dtype(default)
+        for p, data, grad in parameters:
+            p.grad = None
+            p.data = data
+            p.grad = grad
+        for m, n, b in buffers:
+            m._buffers[n] = b
+
+
+def moved(value: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
+    """Return nested arguments with their tensors on ``device``, floating ones as ``dtype``."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device=device, dtype=_same_kind(value, dtype))
+    if isinstance(value, list):
+        return [moved(v, device, dtype) for v in value]
+    if isinstance(value, tuple):
+        items = [moved(v, device, dtype) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, dict):
+        return {k: moved(v, device, dtype) for k, v in value.items()}
+    return value
+
+
+def _same_kind(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    if dtype is None:
+        return tensor.dtype
+    if tensor.is_floating_point():
+        return dtype
+    if tensor.is_complex():
+        return dtype.to_complex()
+    return tensor.dtype
+
+
+@contextlib.contextmanager
+def _left_as_found(model: torch.nn.Module, options: RunOptions) -> Iterator[None]:
+    """Put gradients, buffers and (after an optimizer step) parameters back."""
+    grads = [(p, p.grad) for p in model.parameters()]
+    data = [(p, p.detach().clone()) for p in model.parameters()] if options.optimizer else []
+    buffers = _training_buffers(model)
+    live = dict(model.named_buffers()) if buffers else {}
+    try:
+        for p, _ in grads:
+            p.grad = None
+        yield
+    finally:
+        for p, grad in grads:
+            p.grad = grad
+        with torch.no_grad():
+            for p, before in data:
+                p.copy_(before)
+            for name, before in buffers.items():
+                live[name].copy_(before)
+
+
+def _training_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of the buffers a forward may change: those of modules in train mode."""
+    if not any(m.training for m in model.modules()):
+        return {}
+    return {
+        f"{prefix}.{name}" if prefix else name: buffer.detach().clone()
+        for prefix, module in model.named_modules()
+        if module.training
+        for name, buffer in module.named_buffers(recurse=False)
+    }
+
+
+@contextlib.contextmanager
+def _random_state(seed: int) -> Iterator[None]:
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Hold the cycle collector back: walking all of torch's objects costs a third of a forward.
+
+    Activations are freed by reference counts, so the run's peak does not grow.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _device_of(model: torch.nn.Module) -> torch.device:
+    for tensor in (*model.parameters(), *model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def _unwrapped(model: Any) -> torch.nn.Module:
+    """Return the network inside torch.compile's and DataParallel's wrappers; refuse TorchScript."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise MigrateError(
+            "a TorchScript module runs its layers where no hook sees them",
+            type(model).__name__,
+            "capture the nn.Module it was made from, or export it and use OnnxRunner",
+        )
+    if not isinstance(model, torch.nn.Module):
+        raise MigrateError(
+            f"TorchRunner takes a torch.nn.Module, not a {type(model).__name__}",
+            "model",
+            "build the network first, then load_state_dict; a state_dict alone cannot run",
+        )
+    inner = getattr(model, "_orig_mod", None)
+    if inner is None and isinstance(
+        model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel
+    ):
+        inner = model.module
+    return _unwrapped(inner) if isinstance(inner, torch.nn.Module) else model

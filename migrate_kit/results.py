@@ -1,0 +1,103 @@
+"""What every result has in common: findings, a table, static HTML and a live view."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pandas as pd
+
+Level = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing a result has to say: how grave, what, where, and what to do about it."""
+
+    level: Level
+    what: str
+    where: str = ""
+    fix: str = ""
+
+
+class ResultKeeper(Protocol):
+    """What :meth:`Result.save` needs of a project."""
+
+    def keep(self, result: Result, name: str | None = None) -> Any:
+        """Add ``result`` to the project's results."""
+
+
+class Result:
+    """Base of every result object; see DESIGN section 4.
+
+    A subclass sets ``findings``, implements :meth:`to_frame` and ``__repr__`` (one line, the
+    problem first) and may override :meth:`_html`. It never prints.
+    """
+
+    kind: ClassVar[str] = "result"
+    findings: list[Finding]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing of level ``error`` was found."""
+        return not any(f.level == "error" for f in self.findings)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the result as a table."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a project keeps of this result: plain JSON values only."""
+        return {
+            "kind": self.kind,
+            "ok": self.ok,
+            "summary": repr(self),
+            "findings": [vars(f) for f in self.findings],
+        }
+
+    def save(self, project: ResultKeeper, name: str | None = None) -> Any:
+        """Add this result to ``project.results`` under ``name`` (default: its kind)."""
+        return project.keep(self, name)
+
+    def show(self) -> Any:
+        """Return the live view; a result without one shows its static HTML."""
+        from IPython.display import HTML
+
+        return HTML(self._repr_html_())
+
+    def _repr_html_(self) -> str:
+        return self._html()
+
+    def _html(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>" + findings_html(self.findings)
+
+
+def findings_html(findings: Sequence[Finding]) -> str:
+    """Render findings as a list; every text is escaped."""
+    if not findings:
+        return ""
+    items = []
+    for f in findings:
+        where = f" <em>({html.escape(f.where)})</em>" if f.where else ""
+        fix = f"<br>&rarr; {html.escape(f.fix)}" if f.fix else ""
+        items.append(f"<li><b>{f.level}</b>: {html.escape(f.what)}{where}{fix}</li>")
+    return f"<ul>{''.join(items)}</ul>"
+
+
+def table_html(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Render a plain table that survives GitHub's sanitiser; every cell is escaped.
+
+    No ``<style>``, ``class`` or ``id``: GitHub and an untrusted JupyterLab take them away.
+    """
+    ths = "".join(f'<th scope="col">{html.escape(h)}</th>' for h in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in row) + "</tr>" for row in rows
+    )
+    return (
+        f"<table><caption>{html.escape(caption)}</caption>"
+        f"<thead><tr>{ths}</tr></thead><tbody>{body}</tbody></table>"
+    )
