@@ -10,7 +10,7 @@ from migrate_kit.errors import MigrateError
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write ``text`` to a temporary name beside ``path``, then rename; the old file stays till then.
+    """Write ``text`` to a temporary name beside ``path``, then rename it.
 
     Raises
     ------

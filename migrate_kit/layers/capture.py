@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import weakref
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,10 +12,11 @@ import torch
 
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.metrics import Stats, flat_values, sketch, statistics
-from migrate_kit.layers.store import Record, Trace, TraceWriter, tensor_key
+from migrate_kit.layers.store import Record, Trace, tensor_key
+from migrate_kit.layers.writer import TraceWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 MISSPELT_SHOWN = 5
 
@@ -49,7 +49,7 @@ class Source:
 
     channel: str
     name: str
-    module: str = ""
+    module: str | None = None
     kind: str = ""
     scope: str = ""
     parameters: bool = False
@@ -79,7 +79,9 @@ class Selection:
                 raise MigrateError(
                     f"no layer is called {pattern!r}",
                     "layers=, start= or end=",
-                    f"did you mean {', '.join(close)}?" if close else "list them with model.named_modules()",
+                    f"did you mean {', '.join(close)}?"
+                    if close
+                    else "list them with model.named_modules()",
                 )
 
     def wants(self, name: str) -> bool:
@@ -88,7 +90,9 @@ class Selection:
 
     @staticmethod
     def _matches(name: str, pattern: str) -> bool:
-        return name == pattern or name.startswith(f"{pattern}.") or fnmatch.fnmatchcase(name, pattern)
+        return (
+            name == pattern or name.startswith(f"{pattern}.") or fnmatch.fnmatchcase(name, pattern)
+        )
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,12 @@ class LiveRun:
     runner: Runner
     inputs: tuple[Any, ...]
     options: RunOptions
+    tensors: bool = True
+    sketches: bool = True
+
+    def repeat(self) -> Trace:
+        """Run again with the same options, into a temporary trace."""
+        return _record(self, None)
 
 
 class CallNames:
@@ -158,7 +168,7 @@ class TraceRecorder:
         record = Record(
             name,
             source.channel,
-            source.module or source.name,
+            source.name if source.module is None else source.module,
             source.kind,
             tuple(tensor.shape),
             str(tensor.dtype).removeprefix("torch."),
@@ -194,7 +204,7 @@ class TraceRecorder:
         return self._remember(tensor, key if self.keeps_inputs else None, stats, row)
 
     def _recall(self, tensor: torch.Tensor) -> _Known | None:
-        known = self._known.get(tensor.data_ptr()) if tensor.numel() else None
+        known = self._known.get(tensor.data_ptr()) if _has_memory(tensor) else None
         if (
             known is not None
             and known.tensor() is not None
@@ -208,25 +218,27 @@ class TraceRecorder:
         self, tensor: torch.Tensor, key: str | None, stats: Stats | None, row: int | None
     ) -> _Known:
         known = _Known(weakref.ref(tensor), _version(tensor), _layout(tensor), key, stats, row)
-        if tensor.numel():
+        if _has_memory(tensor):
             self._known[tensor.data_ptr()] = known
         return known
 
 
+def _has_memory(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and tensor.numel() > 0
+
+
 def _version(tensor: torch.Tensor) -> int:
     # An inference tensor keeps no version: it may have changed, so nothing is taken as known.
-    return -1 if tensor.is_inference() else tensor._version
+    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - there is no public one
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Equal layouts at one address are equal values: the same memory in the same order."""
-    if tensor.layout != torch.strided:
-        return (id(tensor),)
     where = (tensor.numel(),) if tensor.is_contiguous() else (tuple(tensor.shape), tensor.stride())
     return tensor.dtype, tensor.is_conj(), tensor.is_neg(), *where
 
 
-def capture(  # noqa: PLR0913 - the run, what to keep, what to select and where to put it
+def capture(
     runner_or_model: Any,
     *inputs: Any,
     tensors: bool = True,
@@ -286,7 +298,8 @@ def capture(  # noqa: PLR0913 - the run, what to keep, what to select and where 
     Examples
     --------
     >>> import torch, migrate_kit as mk
-    >>> trace = mk.capture(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()), torch.ones(1, 2))
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+    >>> trace = mk.capture(model, torch.ones(1, 2))
     >>> [r.name for r in trace.records]
     ['input', '0', '1', 'output']
     """
@@ -306,100 +319,24 @@ def capture(  # noqa: PLR0913 - the run, what to keep, what to select and where 
         kwargs=dict(kwargs or {}),
         seed=seed,
     )
-    writer = TraceWriter(None if store is None else Path(store))
-    recorder = TraceRecorder(writer, tensors=tensors, sketches=sketches)
+    live = LiveRun(runner, inputs, options, tensors, sketches)
+    return _record(live, None if store is None else Path(store))
+
+
+def _record(live: LiveRun, store: Path | None) -> Trace:
+    writer = TraceWriter(store)
+    recorder = TraceRecorder(writer, tensors=live.tensors, sketches=live.sketches)
     try:
-        runner.run(recorder, inputs, options)
+        live.runner.run(recorder, live.inputs, live.options)
         if not any(r.channel == "forward" for r in recorder.records):
             raise MigrateError(
                 "nothing was recorded: no selected layer ran",
-                f"{runner.meta().get('model', 'the network')}",
-                "check layers=, start= and end=; a compiled or scripted model has no layers to hook",
+                f"{live.runner.meta().get('model', 'the network')}",
+                "check layers=, start= and end=; layers that were compiled away cannot be hooked",
             )
     except BaseException:
         writer.abort()
         raise
-    trace = writer.finish(recorder.records, runner.meta())
-    trace.live = LiveRun(runner, inputs, options)
+    trace = writer.finish(recorder.records, live.runner.meta())
+    trace.live = live
     return trace
-
-
-# --- nested arguments ---------------------------------------------------------------------------
-
-
-def walk(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every tensor of a nested result with its path: ``[0]``, ``['key']``."""
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from walk(item, f"{path}[{key!r}]")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from walk(item, f"{path}[{index}]")
-
-
-def encode_arguments(value: Any, keep: Callable[[torch.Tensor, str], str | None], key: str) -> Any:
-    """Turn nested arguments into JSON; tensors become the key they are stored by.
-
-    The forms are ``{"tensor": key, "dtype": ..., "shape": [...]}``, ``{"list"|"tuple": [...]}``,
-    ``{"dict": [[k, v], ...]}``, ``{"value": scalar}``, ``{"dtype": name}`` and, for what cannot be
-    written, ``{"opaque": type}``.
-    """
-    if isinstance(value, torch.Tensor):
-        stored = keep(value, key)
-        if stored is None:
-            return {"opaque": "Tensor"}
-        return tensor_leaf(stored, str(value.dtype).removeprefix("torch."), tuple(value.shape))
-    if value is None or isinstance(value, bool | int | float | str):
-        return {"value": value}
-    if isinstance(value, torch.dtype):
-        return {"dtype": str(value).removeprefix("torch.")}
-    if type(value) in (list, tuple, torch.Size):
-        form = "list" if isinstance(value, list) else "tuple"
-        return {form: [encode_arguments(v, keep, f"{key}[{i}]") for i, v in enumerate(value)]}
-    if type(value) is dict:
-        return {
-            "dict": [[k, encode_arguments(v, keep, f"{key}[{k!r}]")] for k, v in value.items()]
-        }
-    return {"opaque": type(value).__name__}
-
-
-def tensor_leaf(key: str, dtype: str, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return the encoding of one tensor; its shape may be a view of the stored one's."""
-    return {"tensor": key, "dtype": dtype, "shape": list(shape)}
-
-
-def decode_arguments(encoded: Any, fetch: Callable[[dict[str, Any]], torch.Tensor]) -> Any:
-    """Undo :func:`encode_arguments`; ``fetch(leaf)`` reads a tensor.
-
-    Raises
-    ------
-    ValueError
-        If an argument could not be written.
-    """
-    (form, content), *_ = encoded.items()
-    if form == "tensor":
-        return fetch(encoded)
-    if form == "value":
-        return content
-    if form == "dtype":
-        return getattr(torch, content)
-    if form == "list":
-        return [decode_arguments(v, fetch) for v in content]
-    if form == "tuple":
-        return tuple(decode_arguments(v, fetch) for v in content)
-    if form == "dict":
-        return {k: decode_arguments(v, fetch) for k, v in content}
-    raise ValueError(f"an argument of type {content} was not kept")
-
-
-def tensor_leaves(encoded: Any) -> list[dict[str, Any]]:
-    """Return the encodings of all tensors inside encoded arguments, in order."""
-    if isinstance(encoded, dict):
-        if "tensor" in encoded:
-            return [encoded]
-        return [k for v in encoded.values() for k in tensor_leaves(v)]
-    if isinstance(encoded, list):
-        return [k for v in encoded for k in tensor_leaves(v)]
-    return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.capture import LiveRun
@@ -14,7 +14,7 @@ from migrate_kit.layers.noise import ASSUMED_IN_U, NoiseFloor, noise_floor
 from migrate_kit.layers.pairing import How, Pair, pair, pair_by_map
 from migrate_kit.layers.replay import Replayer
 from migrate_kit.layers.store import Trace
-from migrate_kit.results import Finding, Result, table_html
+from migrate_kit.results import Finding, Result, findings_html, table_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +45,7 @@ class LayerDiff(Result):
         pairs: list[Pair],
         rows: list[LayerRow],
         findings: list[Finding],
+        *,
         noise: NoiseFloor | None,
     ) -> None:
         self.reference, self.candidate, self.noise = reference, candidate, noise
@@ -90,7 +91,8 @@ class LayerDiff(Result):
         first = self.first_divergence
         if first is not None:
             origin = f", {first.origin}" if first.origin else ""
-            return f"LayerDiff({self._count('differs')} of {len(self.rows)} differ, first {first.layer!r}{origin})"
+            count = f"{self._count('differs')} of {len(self.rows)} differ"
+            return f"LayerDiff({count}, first {first.layer!r}{origin})"
         looks = self._count("look")
         return f"LayerDiff({len(self.rows)} rows, {f'{looks} to look at' if looks else 'all same'})"
 
@@ -110,8 +112,6 @@ class LayerDiff(Result):
         return as_page(self, rows)
 
     def _html(self) -> str:
-        from migrate_kit.results import findings_html
-
         flagged = [r for r in self.rows if r.verdict != "same"]
         shown = (flagged or self.rows)[:_SHOWN]
         what = "flagged" if flagged else "rows"
@@ -138,14 +138,14 @@ def number(value: float) -> str:
     """Format a measurement with three digits; an unknown one is a dash."""
     if math.isnan(value):
         return "–"
-    return f"{value:.3g}" if 1e-2 <= abs(value) < 1e4 or value == 0 else f"{value:.2e}"  # noqa: PLR2004
+    return f"{value:.3g}" if 1e-2 <= abs(value) < 1e4 or value == 0 else f"{value:.2e}"
 
 
 def compare(
     reference: Trace | Any,
     candidate: Trace | Any,
     pairing: How | dict[str, str] = "auto",
-    noise: NoiseFloor | bool | None = None,
+    noise: NoiseFloor | Literal[False] | None = None,
     *,
     replay: bool = True,
 ) -> LayerDiff:
@@ -187,32 +187,39 @@ def compare(
     False
     """
     ours, theirs = _as_trace(reference, "reference"), _as_trace(candidate, "candidate")
+    if not (noise is None or noise is False or isinstance(noise, NoiseFloor)):
+        raise MigrateError(
+            f"noise is a {type(noise).__name__}",
+            "noise=",
+            "pass mk.noise_floor(model, *inputs), None to measure it here, or False to assume it",
+        )
     pairs = (
         pair_by_map(ours, theirs, pairing)
         if isinstance(pairing, dict)
         else pair(ours, theirs, pairing)
     )
     findings: list[Finding] = []
-    dtype = noise.dtype if isinstance(noise, NoiseFloor) else _dtype_of(ours)
+    floor = noise if isinstance(noise, NoiseFloor) else None
+    changed: list[str] = []
+    if noise is None:
+        floor, changed = _measured(ours, findings)
+    dtype = floor.dtype if floor is not None else _dtype_of(ours)
     replays = {}
-    if replay:
+    if replay and not changed:
         replayer = Replayer(ours, theirs, dtype)
         for index, p in enumerate(pairs):
             if p.reference is not None and p.candidate is not None:
                 replays[index] = replayer(list(p.chain), p.candidate, p.inputs)
-    changed = [pairs[i].chain[-1].name for i, r in replays.items() if r is not None and r.changed]
-    floor = noise if isinstance(noise, NoiseFloor) else None
-    if noise is None and not changed:
-        floor = _measured(ours, findings)
+        changed = [pairs[i].chain[-1].name for i, r in replays.items() if r and r.changed]
     if changed:
         findings.append(_changed_finding(changed))
-    elif floor is None:
+    if floor is None:
         findings.append(_assumed_finding())
     judge = Judge(ours, theirs, floor, dtype)
     rows = [judge(p, replays.get(i)) for i, p in enumerate(pairs)]
     rows = _innermost(rows)
     findings.extend(_findings(rows))
-    return LayerDiff(ours, theirs, pairs, rows, findings, floor)
+    return LayerDiff(ours, theirs, pairs, rows, findings, noise=floor)
 
 
 def _as_trace(value: Any, side: str) -> Trace:
@@ -236,24 +243,35 @@ def _dtype_of(trace: Trace) -> str:
     return max(sorted(set(formats)), key=formats.count) if formats else "float32"
 
 
-def _measured(trace: Trace, findings: list[Finding]) -> NoiseFloor | None:
+def _measured(trace: Trace, findings: list[Finding]) -> tuple[NoiseFloor | None, list[str]]:
+    """Return the yardstick, and the layers whose recorded values the model no longer gives.
+
+    The model may have been changed since its capture, and then its float64 run would call the
+    change rounding. So it runs once more in its own format: that run has its own yardstick, and
+    must agree with the trace by it.
+    """
     if not isinstance(trace.live, LiveRun):
-        return None
+        return None, []
     try:
-        return noise_floor(trace)
+        again = trace.live.repeat()
+        floor = noise_floor(again)
     except MigrateError as error:
         findings.append(
             Finding("info", f"no float64 run was possible: {error.what}", error.where, error.fix)
         )
-        return None
+        return None, []
+    judge = Judge(trace, again, floor, floor.dtype)
+    rows = [judge(p, None) for p in pair(trace, again, "name")]
+    changed = [r.layer or r.candidate for r in rows if r.verdict in ("differs", "unpaired")]
+    return (None, changed) if changed else (floor, [])
 
 
 def _changed_finding(changed: list[str]) -> Finding:
     return Finding(
         "warning",
-        f"{len(changed)} layers of the reference's model no longer give what was recorded: the model"
-        " was changed after its capture, or the layer draws random numbers. The rounding noise is"
-        " assumed and 'made here' is not told for them.",
+        f"{len(changed)} tensors of the reference's model no longer come out as recorded: the model"
+        " was changed after its capture, or draws random numbers of its own. 'Made here' is not"
+        " told for them.",
         ", ".join(changed[:3]),
         "capture the reference again, or change a copy: copy.deepcopy(model)",
     )
@@ -262,10 +280,11 @@ def _changed_finding(changed: list[str]) -> Finding:
 def _assumed_finding() -> Finding:
     return Finding(
         "info",
-        f"the rounding noise is assumed ({ASSUMED_IN_U:g} u on every layer), not measured: R is good"
-        " to a factor of ten",
+        f"the rounding noise is assumed ({ASSUMED_IN_U:g} u on every layer), not measured: R is"
+        " good to a factor of ten",
         "noise=",
-        "pass noise=mk.noise_floor(model, *inputs), or NoiseFloor.from_file(...) from where the model is",
+        "pass noise=mk.noise_floor(model, *inputs), or NoiseFloor.from_file(...) written where the"
+        " model is",
     )
 
 
@@ -289,7 +308,9 @@ def _findings(rows: list[LayerRow]) -> list[Finding]:
     if alone:
         names = ", ".join(r.layer or r.candidate for r in alone[:5])
         found.append(
-            Finding("info", f"{len(alone)} tensors have no counterpart", names, "pairing={'a': 'b'}")
+            Finding(
+                "info", f"{len(alone)} tensors have no counterpart", names, "pairing={'a': 'b'}"
+            )
         )
     return found
 

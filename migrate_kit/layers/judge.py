@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from migrate_kit.layers.replay import Replay
     from migrate_kit.layers.store import Record, Trace
 
-# Correct float32 variants gave R = 0.72 to 1.21 on every layer of three networks, HF32 at least 295.
+# Correct float32 variants gave R = 0.72 to 1.21 on every layer of three networks, HF32 295 up.
 SAME, LOOK = 2.0, 8.0
 # A layer's own residual over its own rounding: above, the error is made here.
 MADE_HERE = 8.0
@@ -87,7 +87,9 @@ class Judge:
                 "nan": d.nan,
                 "inf": d.inf,
             }
-            return self._scaled(replace(row, **numbers), ours, d.norm, d.reference_norm), d.masks_differ
+            return self._scaled(
+                replace(row, **numbers), ours, d.norm, d.reference_norm
+            ), d.masks_differ
         masks = abs(row.nan[0] - row.nan[1]) + abs(row.inf[0] - row.inf[1])
         x, y = self.reference.sketch(ours), self.candidate.sketch(theirs)
         if x is not None and y is not None and bool(x.isfinite().all() and y.isfinite().all()):

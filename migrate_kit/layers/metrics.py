@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SKETCH_LENGTH = 256
 SKETCH_SEED = 20260
@@ -94,10 +98,10 @@ def statistics(flat: torch.Tensor) -> Stats:
     low, high = torch.aminmax(work)
     total = float(work.sum())
     square = float(torch.dot(work, work))
-    if math.isfinite(square) and math.isfinite(total):
-        # A float32 sum of squares of tiny values underflows to 0: take those again in float64.
-        if square > 1e-30 or work.dtype == torch.float64 or (float(low) == 0.0 == float(high)):
-            return Stats(n, float(low), float(high), total / n, math.sqrt(square))
+    # A float32 sum of squares of tiny values underflows: those are taken again in float64.
+    underflow = square < 1e-30 and work.dtype == torch.float32 and float(low) != float(high)
+    if math.isfinite(square) and math.isfinite(total) and not underflow:
+        return Stats(n, float(low), float(high), total / n, math.sqrt(square))
     return _statistics_float64(work)
 
 
@@ -123,7 +127,7 @@ def _statistics_float64(work: torch.Tensor) -> Stats:
 # --- the sketch ---------------------------------------------------------------------------------
 
 
-def _bits(start: int, count: int, seed: int) -> np.ndarray:
+def _bits(start: int, count: int, seed: int) -> NDArray[np.uint8]:
     """Return ``count`` pseudo-random bits, the same on every machine and library version.
 
     splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): the top

@@ -90,8 +90,8 @@ class NoiseFloor(Result):
         if not values:
             return "NoiseFloor(nothing measured)"
         return (
-            f"NoiseFloor({self.dtype}, {len(values)} tensors: median {values[len(values) // 2]:.1e},"
-            f" worst {values[-1]:.1e})"
+            f"NoiseFloor({self.dtype}, {len(values)} tensors:"
+            f" median {values[len(values) // 2]:.1e}, worst {values[-1]:.1e})"
         )
 
     def _html(self) -> str:
@@ -123,7 +123,9 @@ class NoiseFloor(Result):
             dtype_of(d["dtype"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise MigrateError(
-                f"not a noise floor: {error}", str(path), "write one with noise_floor(...).to_file(path)"
+                f"not a noise floor: {error}",
+                str(path),
+                "write one with noise_floor(...).to_file(path)",
             ) from error
         return cls(d["dtype"], measured)
 
@@ -151,9 +153,7 @@ class _Against:
         known = self.reference.sketch(record)
         if known is not None:
             mine = sketch(exact).double()
-            self.measured[record.key] = LayerNoise(
-                float((mine - known).norm()), float(mine.norm())
-            )
+            self.measured[record.key] = LayerNoise(float((mine - known).norm()), float(mine.norm()))
 
     def keep(self, tensor: torch.Tensor, key: str) -> None:
         del tensor, key

@@ -6,10 +6,11 @@ import difflib
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from migrate_kit.errors import MigrateError
-from migrate_kit.layers.capture import tensor_leaves
+from migrate_kit.layers.arguments import tensor_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +57,9 @@ class Pair:
 class _Matched:
     """Candidate and its arguments by reference key."""
 
-    to: dict[tuple[str, str], tuple[Record, list[dict[str, Any]] | None]] = field(default_factory=dict)
+    to: dict[tuple[str, str], tuple[Record, list[dict[str, Any]] | None]] = field(
+        default_factory=dict
+    )
 
     def put(
         self, record: Record, candidate: Record, inputs: list[dict[str, Any]] | None = None
@@ -228,26 +231,24 @@ def _family(kind: str) -> str:
 def _by_structure(reference: Trace, candidate: Trace, matched: _Matched) -> None:
     """Align the two runs as sequences of (operator family, shape); difflib's longest runs first."""
     ours, theirs = _forward(reference), _forward(candidate)
-    tokens = [[(_family(r.kind), r.shape) for r in side] for side in (ours, theirs)]
-    blocks = difflib.SequenceMatcher(None, *tokens, autojunk=False).get_matching_blocks()
-    taken: set[tuple[str, str]] = set()
+    a, b = ([(_family(r.kind), r.shape) for r in side] for side in (ours, theirs))
+    blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
     for block in blocks:
         for k in range(block.size):
             matched.put(ours[block.a + k], theirs[block.b + k])
-            taken.add(theirs[block.b + k].key)
     # Shapes that differ (another batch or image size) leave gaps; where a gap holds the same
     # families on both sides it is the same piece of network.
-    a = b = 0
+    i = j = 0
     for block in blocks:
-        gap_a, gap_b = ours[a : block.a], theirs[b : block.b]
+        gap_a, gap_b = ours[i : block.a], theirs[j : block.b]
         if [_family(r.kind) for r in gap_a] == [_family(r.kind) for r in gap_b]:
             for x, y in zip(gap_a, gap_b, strict=True):
                 matched.put(x, y)
-        a, b = block.a + block.size, block.b + block.size
+        i, j = block.a + block.size, block.b + block.size
 
 
 def _ends_by_order(reference: Trace, candidate: Trace, matched: _Matched) -> None:
-    """Inputs and outputs may have other names on the other side; their order is the same."""
+    """Pair inputs and outputs by order: on the other side they may have other names."""
     for channel in ("input", "output"):
         ours = [r for r in reference.records if r.channel == channel and r.key not in matched.to]
         used = {c.key for c, _ in matched.to.values()}
@@ -266,12 +267,12 @@ def _fold_batch_norm(reference: Trace, matched: _Matched) -> None:
     the convolution (TorchScript) or of the BatchNorm (dynamo), and holds the BatchNorm's output.
     """
     records = _forward(reference)
-    for before, norm in zip(records, records[1:], strict=False):
+    for before, norm in pairwise(records):
         if _family(norm.kind) != "bn" or _family(before.kind) not in ("conv", "deconv", "linear"):
             continue
-        if norm.inputs is not None and [
-            leaf["tensor"] for leaf in tensor_leaves(norm.inputs)
-        ] != [before.tensor]:
+        if norm.inputs is not None and [leaf["tensor"] for leaf in tensor_leaves(norm.inputs)] != [
+            before.tensor
+        ]:
             continue
         has_conv, has_norm = before.key in matched.to, norm.key in matched.to
         if has_conv and not has_norm:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from migrate_kit.layers.capture import LiveRun, decode_arguments, tensor_leaves, walk
+from migrate_kit.layers.arguments import decode_arguments, tensor_leaves, walk
+from migrate_kit.layers.capture import LiveRun
 from migrate_kit.layers.metrics import Difference, difference, flat_values, unit_roundoff
-from migrate_kit.layers.runners.torch_runner import TorchRunner, in_format
+from migrate_kit.layers.runners.borrowed import in_format
+from migrate_kit.layers.runners.torch_runner import ROOT, TorchRunner
 from migrate_kit.layers.store import dtype_of
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 # A layer of the reference that misses its own record by this many u was changed after the capture,
 # or draws random numbers; real layers were measured below 30 u.
 CHANGED_IN_U = 1e4
-_LINEAR = (nn.modules.conv._ConvNd, nn.Linear)
+_LINEAR = (nn.modules.conv._ConvNd, nn.Linear)  # noqa: SLF001 - the base of all convolutions
 _LOST_BITS = 0.7
 
 
@@ -77,9 +79,8 @@ class Replayer:
             or len(tensor_leaves(chain[0].inputs)) != len(candidate_inputs)
         ):
             return None
-        names = [r.module for r in chain]
-        modules = [self.model if n == "model" else self.model.get_submodule(n) for n in names]
         try:
+            modules = [self.model.get_submodule(r.module) for r in chain]
             ours = decode_arguments_pair(chain[0].inputs, lambda k: _widened(self.reference, k))
             substitutes = iter(candidate_inputs)
             theirs = decode_arguments_pair(
@@ -149,7 +150,7 @@ class Replayer:
         value = modules[0](*args, **kwargs)
         for module in modules[1:]:
             value = module(value)
-        path = re.sub(r"#\d+$", "", record.name.removeprefix(record.module))
+        path = re.sub(r"#\d+$", "", record.name.removeprefix(record.module or ROOT))
         return flat_values(dict(walk(value))[path])
 
     @staticmethod
@@ -167,7 +168,7 @@ def decode_arguments_pair(inputs: list[Any], fetch: Any) -> tuple[Any, Any]:
 
 
 def _widened(trace: Trace, leaf: dict[str, Any]) -> torch.Tensor:
-    """Floating values as float64; a copy, since an in-place layer would write into the file's map."""
+    """Return a float64 copy; an in-place layer would write into the file's map."""
     values = trace.view(leaf["tensor"], leaf["dtype"], leaf["shape"])
     if values.is_complex():
         return values.to(torch.complex128)
@@ -204,5 +205,3 @@ def _each(value: Any, function: Any) -> Any:
     if isinstance(value, dict):
         return {k: _each(v, function) for k, v in value.items()}
     return value
-
-

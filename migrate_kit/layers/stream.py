@@ -1,7 +1,8 @@
 """Write bytes to a file on a second thread, through a few reused blocks of memory.
 
 The caller's memory may change as soon as :meth:`Pump.write` returns, and never more than
-``BLOCKS * BLOCK_BYTES`` is waiting. Copying into a warm block costs a tenth of writing to a new file.
+``BLOCKS * BLOCK_BYTES`` is waiting. Copying into a warm block costs a tenth of writing to
+a new file.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import contextlib
 import os
 import queue
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 BLOCK_BYTES: Final = 1 << 21
 BLOCKS: Final = 8
@@ -32,7 +36,7 @@ class Pump:
         self._thread = threading.Thread(target=self._work, name="migrate-kit-pump", daemon=True)
         self._thread.start()
 
-    def write(self, data: np.ndarray) -> None:
+    def write(self, data: NDArray[np.uint8]) -> None:
         """Queue a row of bytes.
 
         Raises
@@ -72,7 +76,7 @@ class Pump:
             index, size = item
             if self._error is None:
                 try:
-                    data = memoryview(self._blocks[index])[:size]
+                    data = self._blocks[index][:size].data
                     while data:
                         data = data[os.write(self._fd, data) :]
                 except OSError as error:

@@ -59,7 +59,7 @@ def picture(count: int, seed: int, size: int = 224) -> torch.Tensor:
 
 
 def resnet50() -> nn.Module:
-    """Random weights, with BatchNorm statistics measured on pictures and a spread gamma and beta."""
+    """Random weights, BatchNorm statistics measured on pictures, gamma and beta spread."""
     torch.manual_seed(4711)
     model = torchvision.models.resnet50(weights=None)
     norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class DumpRunner:
     """Read a trace that :func:`migrate_kit.capture` wrote, here or on another machine.
 
-    ``mk.capture(mk.DumpRunner(path))`` and ``mk.compare(mk.DumpRunner(path), ...)`` read it; nothing
-    is run and no tensor is loaded before it is compared.
+    ``mk.capture(mk.DumpRunner(path))`` and ``mk.compare(mk.DumpRunner(path), ...)`` read it;
+    nothing is run and no tensor is loaded before it is compared.
     """
 
     def __init__(self, path: str | Path) -> None:

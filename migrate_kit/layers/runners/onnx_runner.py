@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from migrate_kit.errors import MigrateError
-from migrate_kit.layers.capture import Source, tensor_leaf, walk
+from migrate_kit.layers.arguments import tensor_leaf, walk
+from migrate_kit.layers.capture import Source
 from migrate_kit.layers.store import tensor_key
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class OnnxRunner:
         optimization: str = "all",
     ) -> None:
         import onnx
-        from google.protobuf.message import DecodeError
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
         self.path = Path(path)
         self.providers, self.optimization = list(providers), optimization
@@ -95,7 +96,9 @@ class OnnxRunner:
             name: tensor_leaf(tensor_key("input", name), str(value.dtype), value.shape)
             for name, value in feed.items()
         }
-        wanted = [n for n in _window(nodes, selection.start, selection.end) if selection.wants(n[0])]
+        wanted = [
+            n for n in _window(nodes, selection.start, selection.end) if selection.wants(n[0])
+        ]
         outputs = {o.name for o in self.model.graph.output}
         for group in self._passes(wanted):
             names = [n for n, *_ in group]
@@ -136,7 +139,7 @@ class OnnxRunner:
         """Every output that depends on an input, with its node and scope, in execution order."""
         graph = self.model.graph
         constant = {i.name for i in graph.initializer}
-        found = []
+        found: list[tuple[str, Any, str]] = []
         for node in graph.node:
             if all(i in constant for i in node.input if i):
                 constant.update(node.output)

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gc
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from migrate_kit.errors import MigrateError
-from migrate_kit.layers.capture import Source, encode_arguments, walk
+from migrate_kit.layers.arguments import encode_arguments, walk
+from migrate_kit.layers.capture import Source
+from migrate_kit.layers.runners.borrowed import (
+    in_format,
+    left_as_found,
+    moved,
+    random_state,
+    training_buffers,
+    without_collector,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from migrate_kit.layers.capture import Recorder, RunOptions
+
+
+# The name of a network that is itself a layer; no child can have it.
+ROOT = "(network)"
 
 
 class TorchRunner:
@@ -44,9 +57,10 @@ class TorchRunner:
         self.dtype = dtype
         here = _device_of(self.model)
         self.device = torch.device(device) if device is not None else here
-        if device is not None and here.type != "meta" and self.device != here:
-            if self.device.type != here.type or self.device.index is not None:
-                self.model = copy.deepcopy(self.model).to(self.device)
+        # "cuda" without an index means wherever the model is among the cuda devices.
+        elsewhere = self.device.type != here.type or self.device.index not in (None, here.index)
+        if elsewhere and here.type != "meta":
+            self.model = copy.deepcopy(self.model).to(self.device)
 
     def meta(self) -> dict[str, Any]:
         """Return what the trace says of this run."""
@@ -61,9 +75,9 @@ class TorchRunner:
         """Run once and report; see :func:`migrate_kit.capture` for what is reported."""
         options.selection.check(n for n, _ in self.model.named_modules() if n)
         with (
-            _random_state(options.seed),
-            _without_collector(),
-            _left_as_found(self.model, options),
+            random_state(options.seed),
+            without_collector(),
+            left_as_found(self.model, options),
             in_format(self.model, self.dtype),
             torch.set_grad_enabled(options.backward),
         ):
@@ -82,7 +96,7 @@ class _Run:
         self.calls: dict[str, int] = {}
 
     def step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        before = _training_buffers(self.model)
+        before = training_buffers(self.model)
         for path, tensor in walk([list(args), kwargs] if kwargs else list(args)):
             self.recorder.add(Source("input", f"input{'' if path == '[0]' else path}"), tensor)
         with contextlib.ExitStack() as stack:
@@ -109,16 +123,21 @@ class _Run:
             owns = next(module.parameters(recurse=False), None) is not None
             leaf = next(module.children(), None) is None
             if (owns or leaf) and selection.wants(name):
-                self._hook_layer(stack, name or "model", module, owns=owns)
+                self._hook_layer(stack, name, module, owns=owns)
             if name and name == selection.end:
                 self._keep(stack, module.register_forward_hook(self._close_window))
 
     def _hook_layer(
         self, stack: contextlib.ExitStack, name: str, module: torch.nn.Module, *, owns: bool
     ) -> None:
-        kind, recorder = type(module).__name__, self.recorder
+        kind, recorder, path_in_model, name = (
+            type(module).__name__,
+            self.recorder,
+            name,
+            name or ROOT,
+        )
         pending: list[list[Any] | None] = []
-        plain = Source("forward", name, name, kind, parameters=owns)
+        plain = Source("forward", name, path_in_model, kind, parameters=owns)
 
         def before(_: torch.nn.Module, args: Any, kwargs: Any) -> None:
             if not self.active or not recorder.keeps_inputs:
@@ -181,7 +200,7 @@ class _Run:
                 "loss=",
                 "check requires_grad and that the loss uses the network's output",
             )
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         if self.options.optimizer is not None:
             self._optimize(self.options.optimizer, named)
 
@@ -196,7 +215,9 @@ class _Run:
 
         self._keep(stack, parameter.register_post_accumulate_grad_hook(arrived))
 
-    def _optimize(self, build: Callable[[Any], torch.optim.Optimizer], named: dict[int, str]) -> None:
+    def _optimize(
+        self, build: Callable[[Any], torch.optim.Optimizer], named: dict[int, str]
+    ) -> None:
         optimizer = build(self.model.parameters())
         before = {id(p): p.detach().clone() for p in self.model.parameters()}
         optimizer.step()
@@ -250,7 +271,9 @@ def _where_it_failed(model: torch.nn.Module, error: BaseException) -> tuple[str,
         for k, v in frame_locals.items()
         if k != "self" and isinstance(v, torch.Tensor)
     ]
-    where = f"layer {names[id(innermost)]} ({innermost})".split("\n")[0]
+    text = repr(innermost)
+    said = type(innermost).__name__ if "\n" in text else text
+    where = f"layer {names[id(innermost)]} ({said})"
     return where, f"its inputs ({', '.join(seen[:4])})" if seen else "its inputs"
 
 
@@ -262,7 +285,7 @@ def _describe(value: Any) -> str:
 
 def _closed_over(function: Callable[..., Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors a loss brings along: partial arguments, closure and named globals."""
-    while hasattr(function, "func") and hasattr(function, "keywords"):
+    while isinstance(function, functools.partial):
         yield from walk(list(function.args), "args")
         yield from walk(function.keywords, "keywords")
         function = function.func
@@ -272,132 +295,6 @@ def _closed_over(function: Callable[..., Any]) -> Iterator[tuple[str, torch.Tens
             for name, value in scope.items():
                 if isinstance(value, torch.Tensor):
                     yield name, value
-
-
-# --- the model as it was --------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def in_format(
-    model: torch.nn.Module, dtype: torch.dtype | None, device: torch.device | None = None
-) -> Iterator[None]:
-    """Give a model's floating tensors another format (and device), and put the very same ones back.
-
-    A deep copy would take the memory twice and break where ``forward`` was wrapped (the copy's
-    wrapper still calls the original), so the tensors are swapped in place.
-    """
-    if dtype is None:
-        yield
-        return
-
-    def convert(t: torch.Tensor) -> torch.Tensor:
-        return t.to(device=device, dtype=_same_kind(t, dtype))
-
-    parameters = [(p, p.data, p.grad) for p in model.parameters()]
-    buffers = [
-        (m, n, b) for m in model.modules() for n, b in m._buffers.items() if b is not None
-    ]
-    default = torch.get_default_dtype()
-    try:
-        for p, data, _ in parameters:
-            p.grad = None
-            p.data = convert(data)
-        shared: dict[int, torch.Tensor] = {}
-        for m, n, b in buffers:
-            m._buffers[n] = shared.setdefault(id(b), convert(b))
-        # What a forward makes itself (torch.zeros, masks) should have the format too.
-        torch.set_default_dtype(dtype)
-        yield
-    finally:
-        torch.set_default_dtype(default)
-        for p, data, grad in parameters:
-            p.grad = None
-            p.data = data
-            p.grad = grad
-        for m, n, b in buffers:
-            m._buffers[n] = b
-
-
-def moved(value: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
-    """Return nested arguments with their tensors on ``device``, floating ones as ``dtype``."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device=device, dtype=_same_kind(value, dtype))
-    if isinstance(value, list):
-        return [moved(v, device, dtype) for v in value]
-    if isinstance(value, tuple):
-        items = [moved(v, device, dtype) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, dict):
-        return {k: moved(v, device, dtype) for k, v in value.items()}
-    return value
-
-
-def _same_kind(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    if dtype is None:
-        return tensor.dtype
-    if tensor.is_floating_point():
-        return dtype
-    if tensor.is_complex():
-        return dtype.to_complex()
-    return tensor.dtype
-
-
-@contextlib.contextmanager
-def _left_as_found(model: torch.nn.Module, options: RunOptions) -> Iterator[None]:
-    """Put gradients, buffers and (after an optimizer step) parameters back."""
-    grads = [(p, p.grad) for p in model.parameters()]
-    data = [(p, p.detach().clone()) for p in model.parameters()] if options.optimizer else []
-    buffers = _training_buffers(model)
-    live = dict(model.named_buffers()) if buffers else {}
-    try:
-        for p, _ in grads:
-            p.grad = None
-        yield
-    finally:
-        for p, grad in grads:
-            p.grad = grad
-        with torch.no_grad():
-            for p, before in data:
-                p.copy_(before)
-            for name, before in buffers.items():
-                live[name].copy_(before)
-
-
-def _training_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of the buffers a forward may change: those of modules in train mode."""
-    if not any(m.training for m in model.modules()):
-        return {}
-    return {
-        f"{prefix}.{name}" if prefix else name: buffer.detach().clone()
-        for prefix, module in model.named_modules()
-        if module.training
-        for name, buffer in module.named_buffers(recurse=False)
-    }
-
-
-@contextlib.contextmanager
-def _random_state(seed: int) -> Iterator[None]:
-    state = torch.get_rng_state()
-    torch.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Hold the cycle collector back: walking all of torch's objects costs a third of a forward.
-
-    Activations are freed by reference counts, so the run's peak does not grow.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _device_of(model: torch.nn.Module) -> torch.device:

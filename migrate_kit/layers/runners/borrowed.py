@@ -1,0 +1,142 @@
+"""Use somebody's model for one run, in another format if need be, and give it back as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from migrate_kit.layers.capture import RunOptions
+
+
+@contextlib.contextmanager
+def in_format(
+    model: torch.nn.Module, dtype: torch.dtype | None, device: torch.device | None = None
+) -> Iterator[None]:
+    """Give a model's floating tensors another format (and device), and put the very same ones back.
+
+    A deep copy would take the memory twice and break where ``forward`` was wrapped (the copy's
+    wrapper still calls the original), so the tensors are swapped in place.
+    """
+    if dtype is None:
+        yield
+        return
+
+    def convert(t: torch.Tensor) -> torch.Tensor:
+        return t.to(device=device, dtype=_same_kind(t, dtype))
+
+    parameters = [(p, p.data, p.grad) for p in model.parameters()]
+    # setattr would go through a module's own __setattr__, which may refuse or copy.
+    buffers = [
+        (m, n, b)
+        for m in model.modules()
+        for n, b in m._buffers.items()  # noqa: SLF001
+        if b is not None
+    ]
+    default = torch.get_default_dtype()
+    try:
+        for p, data, _ in parameters:
+            p.grad = None
+            p.data = convert(data)
+        shared: dict[int, torch.Tensor] = {}
+        for m, n, b in buffers:
+            m._buffers[n] = shared.setdefault(id(b), convert(b))  # noqa: SLF001
+        # What a forward makes itself (torch.zeros, masks) should have the format too.
+        torch.set_default_dtype(dtype)
+        yield
+    finally:
+        torch.set_default_dtype(default)
+        for p, data, grad in parameters:
+            p.grad = None
+            p.data = data
+            p.grad = grad
+        for m, n, b in buffers:
+            m._buffers[n] = b  # noqa: SLF001
+
+
+def moved(value: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
+    """Return nested arguments with their tensors on ``device``, floating ones as ``dtype``."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device=device, dtype=_same_kind(value, dtype))
+    if isinstance(value, list):
+        return [moved(v, device, dtype) for v in value]
+    if isinstance(value, tuple):
+        items = [moved(v, device, dtype) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, dict):
+        return {k: moved(v, device, dtype) for k, v in value.items()}
+    return value
+
+
+def _same_kind(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    if dtype is None:
+        return tensor.dtype
+    if tensor.is_floating_point():
+        return dtype
+    if tensor.is_complex():
+        return dtype.to_complex()
+    return tensor.dtype
+
+
+@contextlib.contextmanager
+def left_as_found(model: torch.nn.Module, options: RunOptions) -> Iterator[None]:
+    """Put gradients, buffers and (after an optimizer step) parameters back."""
+    grads = [(p, p.grad) for p in model.parameters()]
+    data = [(p, p.detach().clone()) for p in model.parameters()] if options.optimizer else []
+    buffers = training_buffers(model)
+    live = dict(model.named_buffers()) if buffers else {}
+    try:
+        for p, _ in grads:
+            p.grad = None
+        yield
+    finally:
+        for p, grad in grads:
+            p.grad = grad
+        with torch.no_grad():
+            for p, before in data:
+                p.copy_(before)
+            for name, before in buffers.items():
+                live[name].copy_(before)
+
+
+def training_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Copy the buffers a forward may change: those of modules in train mode."""
+    if not any(m.training for m in model.modules()):
+        return {}
+    return {
+        f"{prefix}.{name}" if prefix else name: buffer.detach().clone()
+        for prefix, module in model.named_modules()
+        if module.training
+        for name, buffer in module.named_buffers(recurse=False)
+    }
+
+
+@contextlib.contextmanager
+def random_state(seed: int) -> Iterator[None]:
+    """Seed torch's generator for a block, then put its state back."""
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Hold the cycle collector back: walking all of torch's objects costs a third of a forward.
+
+    Activations are freed by reference counts, so the run's peak does not grow.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
