@@ -309,6 +309,16 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
     )
 
 
+def effective_bits(mean_squares: float, mse: float) -> float:
+    """Return the bits that an error looks like (rule T3): ``log2(rms(S) / rms(d)) - 0.7``.
+
+    ``mean_squares`` is the mean of ``S^2 = W^2 * x^2`` over the layer's outputs, ``mse`` the mean
+    squared error. Two operands rounded to ``p`` bits cost 0.6 to 0.65 u a product (measured on a
+    first convolution at four input scales), hence the 0.7. NaN where there is no error.
+    """
+    return 0.5 * math.log2(mean_squares / mse) - 0.7 if mse > 0 < mean_squares else math.nan
+
+
 def format_of_bits(bits: float) -> str:
     """Name the arithmetic that ``bits`` effective significand bits look like.
 

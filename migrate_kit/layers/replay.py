@@ -16,8 +16,14 @@ from torch import nn
 
 from migrate_kit.layers.arguments import decode_arguments, tensor_leaves, walk
 from migrate_kit.layers.capture import LiveRun
-from migrate_kit.layers.metrics import Difference, difference, flat_values, unit_roundoff
-from migrate_kit.layers.runners.borrowed import in_format
+from migrate_kit.layers.metrics import (
+    Difference,
+    difference,
+    effective_bits,
+    flat_values,
+    unit_roundoff,
+)
+from migrate_kit.layers.runners.borrowed import changed_weight, in_format
 from migrate_kit.layers.runners.torch_runner import ROOT, TorchRunner
 from migrate_kit.layers.store import dtype_of
 
@@ -30,7 +36,6 @@ if TYPE_CHECKING:
 # or draws random numbers; real layers were measured below 30 u.
 CHANGED_IN_U = 1e4
 _LINEAR = (nn.modules.conv._ConvNd, nn.Linear)  # noqa: SLF001 - the base of all convolutions
-_LOST_BITS = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +140,14 @@ class Replayer:
         if d.dd == 0:
             return 0.0, math.nan, n
         args, kwargs = theirs
-        with _weights(module, torch.Tensor.abs):
+        with changed_weight(module, torch.abs):
             absolute = flat_values(module(*_each(args, torch.abs), **_each(kwargs, torch.abs)))
-        with _weights(module, torch.square):
+        with changed_weight(module, torch.square):
             squares = module(*_each(args, torch.square), **_each(kwargs, torch.square)).mean()
         bound = 2 * unit_roundoff(torch.float32) * absolute
         ratio = (actual.double() - expected).abs_().div_(bound)
         rho = float(ratio[bound > 0].max()) if bool((bound > 0).any()) else math.nan
-        bits = 0.5 * math.log2(float(squares) / d.mse) - _LOST_BITS if squares > 0 else math.nan
-        return rho, bits, n
+        return rho, effective_bits(float(squares), d.mse), n
 
     def _output(self, modules: list[nn.Module], arguments: Any, record: Record) -> torch.Tensor:
         args, kwargs = arguments
@@ -181,20 +185,6 @@ def _in_double(modules: list[nn.Module]) -> Iterator[None]:
         for module in modules:
             stack.enter_context(in_format(module, torch.float64, torch.device("cpu")))
         yield
-
-
-@contextlib.contextmanager
-def _weights(module: nn.Module, function: Any) -> Iterator[None]:
-    """Apply ``function`` to the weight and leave the bias out, for the time of a block."""
-    bias = getattr(module, "bias", None)
-    saved = [(p, p.data) for p in (module.weight, bias) if isinstance(p, torch.Tensor)]
-    try:
-        for p, data in saved:
-            p.data = torch.zeros_like(data) if p is bias else function(data)
-        yield
-    finally:
-        for p, data in saved:
-            p.data = data
 
 
 def _each(value: Any, function: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from migrate_kit.layers.capture import RunOptions
 
@@ -57,6 +57,26 @@ def in_format(
             p.grad = grad
         for m, n, b in buffers:
             m._buffers[n] = b  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def changed_weight(
+    module: torch.nn.Module, function: Callable[[torch.Tensor], torch.Tensor] | None = None
+) -> Iterator[None]:
+    """Apply ``function`` to a layer's weight and leave its bias out, for the time of a block."""
+    bias = getattr(module, "bias", None)
+    own = (p for p in (module.weight, bias) if isinstance(p, torch.nn.Parameter))
+    saved = [(p, p.data) for p in own]
+    try:
+        for p, data in saved:
+            if p is bias:
+                p.data = torch.zeros_like(data)
+            elif function is not None:
+                p.data = function(data)
+        yield
+    finally:
+        for p, data in saved:
+            p.data = data
 
 
 def moved(value: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:

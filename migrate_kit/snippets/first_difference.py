@@ -1,0 +1,75 @@
+"""Find the first layer of two PyTorch models that differs by more than rounding.
+
+Needs only torch. Put your two models and an input at the bottom, then: python first_difference.py
+
+Each leaf's difference is divided by what float32 rounding does to that very layer, measured by a
+float64 run of the first model: up to 2 is the same arithmetic, above 8 the layers differ.
+"""
+
+import copy
+from collections.abc import Callable
+
+import torch
+
+
+def outputs(model: torch.nn.Module, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Run the model once; return {"name" or "name#1" at a second call: float64 copy}."""
+    found: dict[str, torch.Tensor] = {}
+    handles = []
+
+    def hook(name: str) -> Callable[[object, object, object], None]:
+        def keep(_module: object, _inputs: object, output: object) -> None:
+            if isinstance(output, torch.Tensor):
+                calls = sum(key.split("#")[0] == name for key in found)
+                # A copy: the next layer may change this tensor in place.
+                found[f"{name}#{calls}" if calls else name] = output.detach().double().clone()
+
+        return keep
+
+    for name, module in model.named_modules():
+        leaf = next(module.children(), None) is None
+        owns = next(module.parameters(recurse=False), None) is not None
+        if name and (leaf or owns):
+            handles.append(module.register_forward_hook(hook(name)))
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def first_difference(
+    reference: torch.nn.Module, candidate: torch.nn.Module, *inputs: torch.Tensor
+) -> str | None:
+    """Print one line a layer; return the name of the first that differs, or None."""
+    ours, theirs = outputs(reference, *inputs), outputs(candidate, *inputs)
+    exact = outputs(
+        copy.deepcopy(reference).double(),
+        *(x.double() if x.is_floating_point() else x for x in inputs),
+    )
+    first = None
+    for name, a in ours.items():
+        b = theirs.get(name)
+        if b is None or a.shape != b.shape:
+            print(f"{name:40} no counterpart of the same shape")
+            continue
+        rounding = max((a - exact[name]).norm().item(), 2.0**-24 * a.norm().item())
+        ratio = (b - a).norm().item() / rounding if rounding else 0.0
+        # A NaN in one run only makes the ratio NaN, which is not <= 8.
+        verdict = "same" if ratio <= 2 else "look" if ratio <= 8 else "differs"
+        if verdict == "differs" and first is None:
+            first = name
+        print(f"{name:40} R = {ratio:10.3g}  {verdict}")
+    return first
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    reference = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+    ).eval()
+    candidate = copy.deepcopy(reference)
+    candidate[1].eps = 1e-3  # the other framework's default
+    print("first difference:", first_difference(reference, candidate, torch.randn(1, 3, 16, 16)))
