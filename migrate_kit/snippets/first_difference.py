@@ -65,11 +65,14 @@ def first_difference(
     return first
 
 
-if __name__ == "__main__":
+def example(eps: float) -> torch.nn.Module:
+    """Build the network of the example; put your own here."""
     torch.manual_seed(0)
-    reference = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
-    ).eval()
-    candidate = copy.deepcopy(reference)
-    candidate[1].eps = 1e-3  # the other framework's default
-    print("first difference:", first_difference(reference, candidate, torch.randn(1, 3, 16, 16)))
+    norm = torch.nn.BatchNorm2d(8, eps=eps)
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), norm, torch.nn.ReLU()).eval()
+
+
+if __name__ == "__main__":
+    # 1e-3 is another framework's default eps.
+    found = first_difference(example(1e-5), example(1e-3), torch.randn(1, 3, 16, 16))
+    print("first difference:", found)

@@ -1,0 +1,91 @@
+"""Walk a PyTorch model to other hardware, and see which layer differs and why.
+
+The public names are loaded when they are first used, so that ``import migrate_kit as mk`` costs
+milliseconds and pulls in no framework.
+
+Examples
+--------
+>>> import migrate_kit as mk
+>>> project = mk.open_project()
+>>> "capture" in dir(mk)
+True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    # What __getattr__ does at run time, said so that editors complete and mypy checks.
+    from migrate_kit import check
+    from migrate_kit.errors import MigrateError
+    from migrate_kit.front_end import setup_front_end
+    from migrate_kit.layers.capture import capture
+    from migrate_kit.layers.compare import LayerDiff, compare
+    from migrate_kit.layers.formats import RoundingTable, rounding_table
+    from migrate_kit.layers.noise import NoiseFloor, noise_floor
+    from migrate_kit.layers.runners.dump_runner import DumpRunner
+    from migrate_kit.layers.runners.onnx_runner import OnnxRunner
+    from migrate_kit.layers.runners.torch_runner import TorchRunner
+    from migrate_kit.layers.store import Trace
+    from migrate_kit.project import open_project
+    from migrate_kit.results import Finding
+    from migrate_kit.snippets import snippet
+
+_HOMES = {
+    "DumpRunner": "migrate_kit.layers.runners.dump_runner",
+    "Finding": "migrate_kit.results",
+    "LayerDiff": "migrate_kit.layers.compare",
+    "MigrateError": "migrate_kit.errors",
+    "NoiseFloor": "migrate_kit.layers.noise",
+    "OnnxRunner": "migrate_kit.layers.runners.onnx_runner",
+    "TorchRunner": "migrate_kit.layers.runners.torch_runner",
+    "RoundingTable": "migrate_kit.layers.formats",
+    "Trace": "migrate_kit.layers.store",
+    "capture": "migrate_kit.layers.capture",
+    "compare": "migrate_kit.layers.compare",
+    "noise_floor": "migrate_kit.layers.noise",
+    "open_project": "migrate_kit.project",
+    "rounding_table": "migrate_kit.layers.formats",
+    "setup_front_end": "migrate_kit.front_end",
+    "snippet": "migrate_kit.snippets",
+}
+
+__all__ = [
+    "DumpRunner",
+    "Finding",
+    "LayerDiff",
+    "MigrateError",
+    "NoiseFloor",
+    "OnnxRunner",
+    "RoundingTable",
+    "TorchRunner",
+    "Trace",
+    "__version__",
+    "capture",
+    "check",
+    "compare",
+    "noise_floor",
+    "open_project",
+    "rounding_table",
+    "setup_front_end",
+    "snippet",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "check":
+        return import_module("migrate_kit.check")
+    if name not in _HOMES:
+        msg = f"module 'migrate_kit' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value  # the next use does not come back here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

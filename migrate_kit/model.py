@@ -1,0 +1,212 @@
+"""The user's network: import its builder, build it, load its weights without running them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from migrate_kit.errors import MigrateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+    import torch
+
+# Where training scripts put the state_dict inside a checkpoint.
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module", "params")
+# The folders of the projects that were opened in this process.
+_folders: set[Path] = set()
+
+
+def find_builder(text: str, folder: Path, where: str) -> Callable[..., Any]:
+    """Import what ``module:function`` or ``package.function`` names, ``folder`` first.
+
+    The folder stays on ``sys.path``: a network may import its neighbours when it first runs.
+    """
+    module_name, _, attribute = text.partition(":") if ":" in text else text.rpartition(".")
+    if not module_name or not attribute:
+        raise MigrateError(
+            f"builder is {text!r}", where, "write 'module:function' or 'package.function'"
+        )
+    _search_first(folder)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name + ".").startswith(error.name + "."):
+            raise MigrateError(
+                f"no module {error.name!r} for builder {text!r}",
+                where,
+                f"put it in {folder}, or install its package here",
+            ) from error
+        raise MigrateError(
+            f"{module_name} imports {error.name!r}, which is not installed",
+            where,
+            f"install {error.name!r} in this environment",
+        ) from error
+    except Exception as error:
+        raise MigrateError(
+            f"{module_name} fails when imported: {type(error).__name__}: {error}",
+            where,
+            f"make `python -c 'import {module_name}'` run in {folder}",
+        ) from error
+    return _attribute(module, attribute, where)
+
+
+def build_model(
+    builder: Callable[..., Any], kwargs: Mapping[str, Any], where: str
+) -> torch.nn.Module:
+    """Call the builder and return an ``nn.Module`` in eval mode."""
+    import torch
+
+    try:
+        model = builder(**kwargs)
+    except MigrateError:
+        raise
+    except Exception as error:
+        raise MigrateError(
+            f"the builder fails: {type(error).__name__}: {error}",
+            where,
+            "check [model] kwargs against its signature; the full traceback is above",
+        ) from error
+    if not isinstance(model, torch.nn.Module):
+        raise MigrateError(
+            f"the builder returned {type(model).__name__}, not an nn.Module",
+            where,
+            "let it return the network itself",
+        )
+    return model.eval()
+
+
+def read_weights(path: Path) -> dict[str, Any]:
+    """Return the state_dict in a file; nothing in the file is run.
+
+    Raises
+    ------
+    MigrateError
+        If the file is damaged, needs code to be run, or holds no state_dict.
+    """
+    try:
+        loaded = _load(path)
+    except Exception as error:
+        wanted = _wanted_globals(path, str(error))
+        if wanted:
+            raise MigrateError(
+                f"the weights want to run code: {', '.join(wanted)}",
+                str(path),
+                "where you trust it, load it there and save torch.save(model.state_dict(), path)",
+            ) from error
+        raise MigrateError(
+            f"the weights cannot be read: {type(error).__name__}: {_one_line(error)}",
+            str(path),
+            "check that the file is complete and is a PyTorch or safetensors file",
+        ) from error
+    return _state_dict(loaded, path)
+
+
+def load_weights(model: torch.nn.Module, path: Path, where: str) -> None:
+    """Load a file's state_dict into the model; every name and shape must fit."""
+    import torch
+
+    state = read_weights(path)
+    if all(name.startswith("module.") for name in state):
+        # DataParallel's prefix; a network with a child of that name keeps it.
+        bare = {name.removeprefix("module."): value for name, value in state.items()}
+        state = bare if set(bare) & set(model.state_dict()) else state
+    try:
+        with torch.no_grad():
+            fit = model.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise MigrateError(
+            f"weights of another shape: {str(error).splitlines()[-1].strip()}",
+            where,
+            "build the network with the sizes it was trained with ([model] kwargs)",
+        ) from error
+    if fit.missing_keys or fit.unexpected_keys:
+        raise MigrateError(
+            f"the weights do not fit: missing {_few(fit.missing_keys)}; "
+            f"unexpected {_few(fit.unexpected_keys)}",
+            where,
+            "name the builder of the very network that was saved",
+        )
+
+
+def _load(path: Path) -> Any:
+    import torch
+
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    # Only the zip format, PyTorch's since 1.6, can be mapped; older files are read.
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+
+
+def _wanted_globals(path: Path, refusal: str) -> list[str]:
+    import torch
+
+    try:
+        return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    except Exception:  # noqa: BLE001 - damaged, or the format before 1.6: then only the first is known
+        return re.findall(r"GLOBAL ([\w.]+)", refusal)
+
+
+def _state_dict(loaded: Any, path: Path) -> dict[str, Any]:
+    import torch
+
+    candidates = [loaded]
+    if isinstance(loaded, dict):
+        candidates += [loaded[key] for key in _WRAPPERS if isinstance(loaded.get(key), dict)]
+    for found in candidates:
+        if isinstance(found, dict) and any(isinstance(v, torch.Tensor) for v in found.values()):
+            return {str(name): value for name, value in found.items()}
+    holds = f"a dict with {_few(list(loaded))}" if isinstance(loaded, dict) else type(loaded)
+    raise MigrateError(
+        f"no state_dict in the file: it holds {holds}",
+        str(path),
+        "save it with torch.save(model.state_dict(), path)",
+    )
+
+
+def _search_first(folder: Path) -> None:
+    # Two projects may both have a net.py, and each net.py a parts.py beside it: what was imported
+    # from the one must not stand in for the other's.
+    for name, module in list(sys.modules.items()):
+        file, top = getattr(module, "__file__", None), name.partition(".")[0]
+        if not file or not ((folder / top).is_dir() or (folder / f"{top}.py").is_file()):
+            continue
+        home = Path(file)
+        if any(home.is_relative_to(f) for f in _folders) and not home.is_relative_to(folder):
+            del sys.modules[name]
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))
+    _folders.add(folder)
+    importlib.invalidate_caches()  # a file may be younger than the last look at the folder
+
+
+def _attribute(module: ModuleType, attribute: str, where: str) -> Callable[..., Any]:
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        names = sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
+        raise MigrateError(
+            f"{module.__name__} has no function {attribute!r}",
+            where,
+            f"it has: {_few(names, 12)}",
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _few(names: list[Any], most: int = 3) -> str:
+    shown = ", ".join(str(name) for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "nothing"
