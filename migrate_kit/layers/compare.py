@@ -13,6 +13,7 @@ from migrate_kit.layers.judge import Judge
 from migrate_kit.layers.noise import ASSUMED_IN_U, NoiseFloor, noise_floor
 from migrate_kit.layers.pairing import How, Pair, pair, pair_by_map
 from migrate_kit.layers.replay import Replayer
+from migrate_kit.layers.runners.borrowed import float64_threads
 from migrate_kit.layers.store import Trace
 from migrate_kit.results import Finding, Result, findings_html, table_html
 
@@ -207,9 +208,10 @@ def compare(
     replays = {}
     if replay and not changed:
         replayer = Replayer(ours, theirs, dtype)
-        for index, p in enumerate(pairs):
-            if p.reference is not None and p.candidate is not None:
-                replays[index] = replayer(list(p.chain), p.candidate, p.inputs)
+        with float64_threads(replayer.model):
+            for index, p in enumerate(pairs):
+                if p.reference is not None and p.candidate is not None:
+                    replays[index] = replayer(list(p.chain), p.candidate, p.inputs)
         changed = [pairs[i].chain[-1].name for i, r in replays.items() if r and r.changed]
     if changed:
         findings.append(_changed_finding(changed))

@@ -1,0 +1,1 @@
+"""Is this machine ready: what is installed, what is plugged in."""
