@@ -138,7 +138,7 @@ class Judge:
             local=replay.local,
             rho=replay.rho,
             bits=replay.bits,
-            arithmetic=format_of_bits(replay.bits),
+            arithmetic="not rounding" if replay.systematic else format_of_bits(replay.bits),
             origin=self._origin(replay) if verdict != "same" else "",
             note=note,
         )

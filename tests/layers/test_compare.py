@@ -69,6 +69,16 @@ def test_bits_name_the_arithmetic_of_one_layer(net: nn.Module, rounding: object,
     assert name in diff.findings[0].fix or name == "int8"
 
 
+def test_a_wrong_scale_is_not_taken_for_a_format(net: nn.Module) -> None:
+    """0.1 % is about what bfloat16 loses, but rounding does not follow the output."""
+    other = copy.deepcopy(net)
+    other[3].weight.data *= 1.001
+    other[3].bias.data *= 1.001
+    diff = mk.compare(mk.capture(net, X), mk.capture(other, X))
+    assert diff.made_here[0].arithmetic == "not rounding"
+    assert diff.findings[0].fix == "compare this layer's weights and settings"
+
+
 def test_rho_separates_rounding_from_a_wrong_weight(net: nn.Module) -> None:
     reference = mk.capture(net, X)
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
