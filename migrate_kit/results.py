@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -74,6 +75,17 @@ class Result:
 
     def _html(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>" + findings_html(self.findings)
+
+
+def number(value: float) -> str:
+    """Format a measurement with three digits; an unknown one is a dash."""
+    if math.isnan(value):
+        return "–"
+    if 1e-2 <= abs(value) < 1e4 or value == 0 or math.isinf(value):
+        return f"{value:.3g}"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    # A minus sign: a table breaks a line at a hyphen.
+    return f"{mantissa}e{int(exponent)}".replace("-", "−")
 
 
 def findings_html(findings: Sequence[Finding]) -> str:

@@ -15,7 +15,7 @@ from migrate_kit.layers.pairing import How, Pair, pair, pair_by_map
 from migrate_kit.layers.replay import Replayer
 from migrate_kit.layers.runners.borrowed import float64_threads
 from migrate_kit.layers.store import Trace
-from migrate_kit.results import Finding, Result, findings_html, table_html
+from migrate_kit.results import Finding, Result, findings_html, number, table_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +127,7 @@ class LayerDiff(Result):
                 r.origin,
                 number(r.rel_l2),
                 number(r.max_abs),
-                f"{r.bits:.1f} {r.arithmetic}" if math.isfinite(r.bits) else "",
+                arithmetic(r),
                 r.note,
             )
             for r in shown
@@ -135,11 +135,11 @@ class LayerDiff(Result):
         return table_html(f"{self!r}{more}", head, rows) + findings_html(self.findings)
 
 
-def number(value: float) -> str:
-    """Format a measurement with three digits; an unknown one is a dash."""
-    if math.isnan(value):
-        return "–"
-    return f"{value:.3g}" if 1e-2 <= abs(value) < 1e4 or value == 0 else f"{value:.2e}"
+def arithmetic(row: LayerRow) -> str:
+    """Say a layer's effective bits and what format they look like, where they say anything."""
+    if math.isnan(row.bits) or row.arithmetic == "not rounding":
+        return row.arithmetic
+    return f"{row.bits:.1f} {row.arithmetic}"
 
 
 def compare(
@@ -305,7 +305,10 @@ def _findings(rows: list[LayerRow]) -> list[Finding]:
     found = []
     first = next((r for r in rows if r.verdict == "differs"), None)
     if first is not None:
-        found.append(Finding("error", _sentence(first), first.layer, _advice(first)))
+        owner = _owner(first, rows)
+        found.append(
+            Finding("error", _sentence(first, owner), first.layer, _advice(owner or first))
+        )
     alone = [r for r in rows if r.verdict == "unpaired" and not r.note.startswith("computed")]
     if alone:
         names = ", ".join(r.layer or r.candidate for r in alone[:5])
@@ -317,9 +320,20 @@ def _findings(rows: list[LayerRow]) -> list[Finding]:
     return found
 
 
-def _sentence(first: LayerRow) -> str:
+def _owner(first: LayerRow, rows: list[LayerRow]) -> LayerRow | None:
+    """Return the layer that made the difference, where ``first`` is only a part of it.
+
+    A convolution that rounds its input hands the rounded one to its padding, which runs first.
+    """
+    if first.origin != "inherited":
+        return None
+    made = (r for r in rows if r.origin == "made here")
+    return next((r for r in made if first.layer.startswith(f"{r.layer}.")), None)
+
+
+def _sentence(first: LayerRow, owner: LayerRow | None) -> str:
     where = {"made here": "made in this layer", "inherited": "it came in with this layer's input"}
-    how = where.get(first.origin, "")
+    how = f"made in {owner.layer!r} around it" if owner else where.get(first.origin, "")
     R = f"R = {number(first.R)}" if not math.isnan(first.R) else first.note
     return f"the runs part at {first.layer!r}: {R}{f'; {how}' if how else ''}"
 

@@ -10,6 +10,7 @@ from migrate_kit.layers.metrics import difference, format_of_bits, unit_roundoff
 from migrate_kit.layers.noise import ASSUMED_IN_U, NoiseFloor
 from migrate_kit.layers.rows import LayerRow, Origin, Verdict
 from migrate_kit.layers.store import dtype_of
+from migrate_kit.results import number
 
 if TYPE_CHECKING:
     from migrate_kit.layers.pairing import Pair
@@ -132,7 +133,9 @@ class Judge:
             return row
         note = row.note
         if replay.n and replay.rho > replay.n:
-            note = note or f"rho {replay.rho:.3g} > n = {replay.n}: no float32 summation does that"
+            note = (
+                note or f"rho {number(replay.rho)} > n = {replay.n}: no float32 summation does that"
+            )
         return replace(
             row,
             local=replay.local,

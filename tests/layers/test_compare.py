@@ -79,6 +79,27 @@ def test_a_wrong_scale_is_not_taken_for_a_format(net: nn.Module) -> None:
     assert diff.findings[0].fix == "compare this layer's weights and settings"
 
 
+def test_a_layer_that_rounds_its_own_input_is_named_not_its_padding() -> None:
+    class Padded(nn.Conv2d):
+        def __init__(self) -> None:
+            super().__init__(3, 4, 3)
+            self.pad = nn.ZeroPad2d(1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(self.pad(x))
+
+    model = nn.Sequential(Padded())
+    reference = mk.capture(model, X)
+    other = copy.deepcopy(model)
+    forward = other[0].forward
+    other[0].forward = lambda x: forward(zoo.hf32(x))  # type: ignore[method-assign]
+    diff = mk.compare(reference, mk.capture(other, X))
+    assert diff.first_divergence is not None
+    assert (diff.first_divergence.layer, diff.first_divergence.origin) == ("0.pad", "inherited")
+    assert "made in '0' around it" in diff.findings[0].what
+    assert "HF32" in diff.findings[0].fix
+
+
 def test_rho_separates_rounding_from_a_wrong_weight(net: nn.Module) -> None:
     reference = mk.capture(net, X)
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):

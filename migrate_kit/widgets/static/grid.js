@@ -65,6 +65,9 @@ function oddCell(table, i, cell) {
 }
 
 // width: pixels; drop: what a narrow table leaves out first (0: never); down: largest first.
+// Bits describe rounding; where the error is none, their number would mislead.
+const countsNoBits = (arithmetic) => arithmetic === "not rounding";
+
 const COLUMNS = [
   { key: "index", head: "#", width: 44, drop: 6, right: true, order: (t, i) => i,
     show: (t, i) => [String(i)], tip: "Place in the order in which the network computes" },
@@ -92,8 +95,8 @@ const COLUMNS = [
     tip: "Largest difference of a single element" },
   { key: "bits", head: "bits", width: 112, drop: 8, right: true,
     order: (t, i) => value(t.at("bits", i)),
-    show: (t, i) => [node("span", { class: "mk-quiet" }, visible(t.at("arithmetic", i))), " ",
-      number(t.at("bits", i))],
+    show: (t, i) => [node("span", { class: "mk-quiet" }, visible(t.at("arithmetic", i))),
+      ...(countsNoBits(t.at("arithmetic", i)) ? [] : [" ", number(t.at("bits", i))])],
     tip: "Bits of precision that this layer's arithmetic shows, and the number format that has"
       + " about as many" },
   { key: "rho", head: "rho", width: 64, drop: 2, right: true, down: true,
