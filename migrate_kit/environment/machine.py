@@ -43,9 +43,14 @@ class Machine(Result):
     def __init__(self, parts: list[Part]) -> None:
         self.parts = parts
         self.findings = [
-            Finding("info", f"{p.name} is not here: a rehearsal on the CPU stands in", "", p.why)
+            Finding(
+                "info",
+                f"{p.name} is not here; what needs it is rehearsed on the CPU, and says so",
+                "",
+                p.why,
+            )
             for p in parts
-            if p.state == "rehearsed"
+            if p.state == "absent"
         ]
 
     def to_frame(self) -> pd.DataFrame:
@@ -72,8 +77,7 @@ def machine() -> Machine:
     Returns
     -------
     Machine
-        Each part is ``ready``, ``rehearsed`` (a device that is absent: the CPU computes with its
-        rules) or ``not installed``.
+        Each part is ``ready``, ``absent`` (a device) or ``not installed`` (a package).
 
     Examples
     --------
@@ -98,7 +102,7 @@ def _part(name: str, package: str, nodes: str | None) -> Part:
     missing = [] if devices else [f"no device {nodes}"]
     if version is None:
         missing.append(f"{package} is not installed")
-    return Part(name, "rehearsed", "; ".join(missing))
+    return Part(name, "absent", "; ".join(missing))
 
 
 def _glob(pattern: str) -> Iterable[Path]:

@@ -21,7 +21,7 @@ def test_an_npu_needs_its_package_and_its_device(monkeypatch, tmp_path):
         ({"torch": "2"}, [davinci], "torch-npu is not installed"),
     ):
         part = parts(monkeypatch, versions, nodes)["Ascend NPU"]
-        assert part.state == "rehearsed"
+        assert part.state == "absent"
         assert part.why == why
 
 
