@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from migrate_kit.layers.rows import LayerRow
     from migrate_kit.project import Project
 
-DIFFERS, WRONG_USE = 1, 2
+DIFFERS, WRONG_USE, BROKEN = 1, 2, 3
 
 app = typer.Typer(
     help="Walk a PyTorch model to other hardware, and see which layer differs and why.",
@@ -104,6 +105,9 @@ def main() -> None:
     except MigrateError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(WRONG_USE)
+    except Exception:  # noqa: BLE001 - Python's own exit code, 1, already means "they differ"
+        traceback.print_exc()
+        sys.exit(BROKEN)
 
 
 def _run(opened: Project) -> str:

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from migrate_kit.layers.store import dtype_of
+from migrate_kit.layers.store import DEEPEST, dtype_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def walk(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every tensor of a nested result with its path: ``[0]``, ``['key']``."""
+def walk(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every tensor of a nested result with its path: ``[0]``, ``['key']``, ``.field``."""
     if isinstance(value, torch.Tensor):
         yield path, value
+    elif depth > DEEPEST:  # objects may hold each other
+        return
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from walk(item, f"{path}[{key!r}]")
+            yield from walk(item, f"{path}[{key!r}]", depth + 1)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from walk(item, f"{path}[{index}]")
+            yield from walk(item, f"{path}[{index}]", depth + 1)
+    elif not isinstance(value, type | torch.nn.Module | ModuleType) and not callable(value):
+        # Dataclasses and plain objects: outputs of detection and language models.
+        for key, item in getattr(value, "__dict__", {}).items():
+            yield from walk(item, f"{path}.{key}", depth + 1)
 
 
 def encode_arguments(  # noqa: PLR0911 - one form a line
-    value: Any, keep: Callable[[torch.Tensor, str], str | None], key: str
+    value: Any, keep: Callable[[torch.Tensor, str], str | None], key: str, depth: int = 0
 ) -> Any:
     """Turn nested arguments into JSON; tensors become the key they are stored by.
 
@@ -43,9 +50,12 @@ def encode_arguments(  # noqa: PLR0911 - one form a line
         return {"value": value}
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
+    if depth >= DEEPEST:
+        return {"opaque": type(value).__name__}
     if type(value) in (list, tuple, torch.Size):
         form = "list" if isinstance(value, list) else "tuple"
-        return {form: [encode_arguments(v, keep, f"{key}[{i}]") for i, v in enumerate(value)]}
+        items = enumerate(value)
+        return {form: [encode_arguments(v, keep, f"{key}[{i}]", depth + 1) for i, v in items]}
     if type(value) is dict:
         return {"dict": [[k, encode_arguments(v, keep, f"{key}[{k!r}]")] for k, v in value.items()]}
     return {"opaque": type(value).__name__}

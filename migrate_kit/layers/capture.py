@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import threading
 import weakref
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,11 +16,15 @@ from migrate_kit.errors import MigrateError
 from migrate_kit.layers.metrics import Stats, flat_values, sketch, statistics
 from migrate_kit.layers.store import Record, Trace, tensor_key
 from migrate_kit.layers.writer import TraceWriter
+from migrate_kit.results import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 MISSPELT_SHOWN = 5
+PROBES = 64
+# A run uses what the whole process shares: the seed, the default dtype, the sketch's scratch.
+RUNS = threading.RLock()
 
 
 class Runner(Protocol):
@@ -126,14 +132,19 @@ class CallNames:
     """Give every tensor of a run a name of its own: ``relu``, ``relu#1`` at its second call."""
 
     def __init__(self) -> None:
-        self._count: dict[tuple[str, str], int] = {}
+        self._next: dict[tuple[str, str], int] = {}
+        self._used: defaultdict[str, set[str]] = defaultdict(set)
 
     def __call__(self, source: Source) -> str:
         """Return the next name of ``source``."""
         key = (source.channel, source.name)
-        count = self._count.get(key, 0)
-        self._count[key] = count + 1
-        return f"{source.name}#{count}" if count else source.name
+        number = self._next.get(key, 0)
+        # A module may really be called "relu#1".
+        while (name := f"{source.name}#{number}" if number else source.name) in self._used[key[0]]:
+            number += 1
+        self._next[key] = number + 1
+        self._used[key[0]].add(name)
+        return name
 
 
 @dataclass(slots=True)
@@ -141,6 +152,7 @@ class _Known:
     tensor: weakref.ref[torch.Tensor]
     version: int
     layout: tuple[Any, ...]
+    probe: torch.Tensor
     key: str | None
     stats: Stats | None
     sketch: int | None
@@ -187,7 +199,7 @@ class TraceRecorder:
             return None
         known = self._recall(tensor)
         if known is None:
-            self.writer.add_tensor(key, tensor, flat_values(tensor))
+            key = self.writer.add_tensor(key, tensor, flat_values(tensor))
             self._remember(tensor, key, None, None)
             return key
         return known.key
@@ -199,32 +211,45 @@ class TraceRecorder:
         if known is not None:
             known.stats, known.sketch = stats, row
             return known
-        if self.keeps_inputs:
-            self.writer.add_tensor(key, tensor, flat)
-        return self._remember(tensor, key if self.keeps_inputs else None, stats, row)
+        kept = self.writer.add_tensor(key, tensor, flat) if self.keeps_inputs else None
+        return self._remember(tensor, kept, stats, row)
 
     def _recall(self, tensor: torch.Tensor) -> _Known | None:
         known = self._known.get(tensor.data_ptr()) if _has_memory(tensor) else None
-        if (
-            known is not None
-            and known.tensor() is not None
-            and known.layout == _layout(tensor)
-            and known.version == _version(tensor) >= 0
-        ):
-            return known
-        return None
+        if known is None or known.version != _version(tensor) or known.layout != _layout(tensor):
+            return None
+        held = known.tensor()
+        # The address may be another tensor's by now, and x.data or NumPy may have written to it
+        # where no version is counted.
+        if held is None or held.data_ptr() != tensor.data_ptr():
+            return None
+        return known if torch.equal(known.probe, _probe(tensor)) else None
 
     def _remember(
         self, tensor: torch.Tensor, key: str | None, stats: Stats | None, row: int | None
     ) -> _Known:
-        known = _Known(weakref.ref(tensor), _version(tensor), _layout(tensor), key, stats, row)
-        if _has_memory(tensor):
+        if not _has_memory(tensor):
+            nothing = torch.empty(0)
+            return _Known(weakref.ref(tensor), -1, (), nothing, key, stats, row)
+        known = _Known(
+            weakref.ref(tensor), _version(tensor), _layout(tensor), _probe(tensor), key, stats, row
+        )
+        if known.version >= 0:
             self._known[tensor.data_ptr()] = known
         return known
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and tensor.numel() > 0
+    return tensor.layout == torch.strided and tensor.numel() > 0 and not tensor.is_nested
+
+
+def _probe(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a few elements' bits: what tells a silent change without another walk."""
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,)) if tensor.is_contiguous() else None
+    if flat is None:
+        flat = tensor.detach()[..., 0].reshape(-1) if tensor.dim() else tensor.detach().reshape(-1)
+    few = flat[:: max(1, flat.numel() // PROBES)].clone()
+    return few.view(torch.uint8)
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -324,11 +349,16 @@ def capture(
 
 
 def _record(live: LiveRun, store: Path | None) -> Trace:
-    writer = TraceWriter(store)
+    with RUNS:
+        return _record_alone(live, TraceWriter(store))
+
+
+def _record_alone(live: LiveRun, writer: TraceWriter) -> Trace:
     recorder = TraceRecorder(writer, tensors=live.tensors, sketches=live.sketches)
     try:
         live.runner.run(recorder, live.inputs, live.options)
-        if not any(r.channel == "forward" for r in recorder.records):
+        channels = {r.channel for r in recorder.records}
+        if not channels & {"forward", "output"}:
             raise MigrateError(
                 "nothing was recorded: no selected layer ran",
                 f"{live.runner.meta().get('model', 'the network')}",
@@ -339,4 +369,13 @@ def _record(live: LiveRun, store: Path | None) -> Trace:
         raise
     trace = writer.finish(recorder.records, live.runner.meta())
     trace.live = live
+    if "output" not in channels and live.options.selection.layers is None:
+        trace.findings.append(
+            Finding(
+                "warning",
+                "the network's output holds no tensor that could be recorded",
+                str(live.runner.meta().get("model", "")),
+                "return tensors, or tuples, dicts or dataclasses of them",
+            )
+        )
     return trace

@@ -56,7 +56,11 @@ class LayerDiff(Result):
     @property
     def ok(self) -> bool:
         """Whether no row differs."""
-        return super().ok and not any(r.verdict == "differs" for r in self.rows)
+        compared = any(r.channel in ("forward", "output") for r in self._compared())
+        return super().ok and compared and not any(r.verdict == "differs" for r in self.rows)
+
+    def _compared(self) -> list[LayerRow]:
+        return [r for r in self.rows if r.verdict != "unpaired"]
 
     @property
     def first_divergence(self) -> LayerRow | None:
@@ -94,8 +98,10 @@ class LayerDiff(Result):
             origin = f", {first.origin}" if first.origin else ""
             count = f"{self._count('differs')} of {len(self.rows)} differ"
             return f"LayerDiff({count}, first {first.layer!r}{origin})"
-        looks = self._count("look")
-        return f"LayerDiff({len(self.rows)} rows, {f'{looks} to look at' if looks else 'all same'})"
+        looks, compared = self._count("look"), len(self._compared())
+        alone = f", {len(self.rows) - compared} unpaired" if compared < len(self.rows) else ""
+        said = f"{looks} to look at" if looks else "all same" if compared else "nothing compared"
+        return f"LayerDiff({compared} rows, {said}{alone})"
 
     def _count(self, verdict: str) -> int:
         return sum(r.verdict == verdict for r in self.rows)
@@ -217,6 +223,9 @@ def compare(
         findings.append(_changed_finding(changed))
     if floor is None:
         findings.append(_assumed_finding())
+    else:
+        findings.extend(floor.findings)
+        findings.extend(_foreign_noise(floor, ours))
     judge = Judge(ours, theirs, floor, dtype)
     rows = [judge(p, replays.get(i)) for i, p in enumerate(pairs)]
     rows = _innermost(rows)
@@ -290,6 +299,15 @@ def _assumed_finding() -> Finding:
     )
 
 
+def _foreign_noise(floor: NoiseFloor, trace: Trace) -> list[Finding]:
+    own = [r.key for r in trace.records if r.channel == "forward"]
+    known = sum(k in floor for k in own)
+    if 2 * known >= len(own):
+        return []
+    what = f"the noise floor knows {known} of {len(own)} layers: it is another network's"
+    return [Finding("warning", what, "noise=", "measure it with this model: mk.noise_floor(model)")]
+
+
 def _innermost(rows: list[LayerRow]) -> list[LayerRow]:
     """Where a module and one inside it are both made here, it is the inner one's doing."""
     made = {r.layer.split("#")[0] for r in rows if r.origin == "made here"}
@@ -308,6 +326,10 @@ def _findings(rows: list[LayerRow]) -> list[Finding]:
         owner = _owner(first, rows)
         found.append(
             Finding("error", _sentence(first, owner), first.layer, _advice(owner or first))
+        )
+    if not any(r.verdict != "unpaired" and r.channel in ("forward", "output") for r in rows):
+        found.append(
+            Finding("error", "no layer of one run was found in the other", "", "pass pairing={...}")
         )
     alone = [r for r in rows if r.verdict == "unpaired" and not r.note.startswith("computed")]
     if alone:

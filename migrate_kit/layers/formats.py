@@ -12,7 +12,7 @@ from torch import nn
 
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.metrics import effective_bits, unit_roundoff
-from migrate_kit.layers.runners.borrowed import changed_weight, in_format
+from migrate_kit.layers.runners.borrowed import LINEAR_LAYERS, changed_weight, in_format
 from migrate_kit.results import Finding, Result, table_html
 
 if TYPE_CHECKING:
@@ -98,11 +98,18 @@ class RoundingTable(Result):
         The nearest arithmetic on a logarithmic scale; within a factor of three of what float32
         gives it is rounding.
         """
+        if not mean_abs > 0:
+            raise MigrateError(
+                f"a mean absolute difference of {mean_abs} needs no explanation",
+                "explain(mean_abs)",
+                "pass the mean of |a - b|, above zero",
+            )
         answers = {}
         for name in dict.fromkeys(r.input for r in self.rows):
             rows = [r for r in self.rows if r.input == name]
             near = min(rows, key=lambda r: abs(math.log(max(r.mean_abs, 1e-300) / mean_abs)))
-            fp32 = max(r.mean_abs for r in rows if r.arithmetic == "fp32")
+            # Two kernels may agree to the last bit; one rounding step is the least there is.
+            fp32 = max(r.mean_abs or r.u_wx for r in rows if r.arithmetic == "fp32") or 1e-300
             if mean_abs <= 3 * fp32:
                 answers[name] = "float32 rounding"
             else:
@@ -145,12 +152,30 @@ def rounding_table(layer: nn.Module, inputs: Mapping[str, torch.Tensor]) -> Roun
         If the layer has no weight to round.
     """
     weight = getattr(layer, "weight", None)
-    if not isinstance(weight, nn.Parameter) or weight.dim() < 2:
+    if not isinstance(layer, LINEAR_LAYERS) or not isinstance(weight, nn.Parameter):
         raise MigrateError(
             f"{type(layer).__name__} has no weight matrix",
             "rounding_table(layer)",
             "pass a convolution or a linear layer",
         )
+    wrong = [n for n, x in inputs.items() if x.dtype != torch.float32 or not x.numel()]
+    if wrong or not inputs or weight.dtype != torch.float32:
+        raise MigrateError(
+            f"no float32 values in {', '.join(wrong) or 'the layer or the inputs'}",
+            "rounding_table(layer, inputs)",
+            "pass a float32 layer and {'name': float32 tensor}",
+        )
+    try:
+        return _measured(layer, weight, inputs)
+    except RuntimeError as error:
+        raise MigrateError(
+            f"the layer cannot take an input: {error}", f"{layer}", "check the inputs' shapes"
+        ) from error
+
+
+def _measured(
+    layer: nn.Module, weight: nn.Parameter, inputs: Mapping[str, torch.Tensor]
+) -> RoundingTable:
     rows: list[FormatRow] = []
     u = unit_roundoff(torch.float32)
     with torch.no_grad():
@@ -179,7 +204,7 @@ def rounding_table(layer: nn.Module, inputs: Mapping[str, torch.Tensor]) -> Roun
                         kind,
                         float(d.abs().mean()),
                         float(d.abs().max()),
-                        float(d.norm() / base.norm()),
+                        float(d.norm() / base.norm()) if base.any() else 0.0,
                         bits,
                         float(exact.abs().mean()),
                         u * float(absolute.mean()),

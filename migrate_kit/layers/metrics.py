@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from migrate_kit.errors import MigrateError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -62,7 +64,13 @@ def flat_values(tensor: torch.Tensor) -> torch.Tensor:
     dense; bool becomes uint8. Copies only where the memory is not already that row.
     """
     t = tensor.detach()
-    if t.is_sparse or t.layout in (torch.sparse_csr, torch.sparse_csc):
+    if t.device.type == "meta" or t.is_nested:
+        raise MigrateError(
+            f"a {'nested' if t.is_nested else 'meta'} tensor has no values to compare",
+            f"{str(t.dtype).removeprefix('torch.')}, layout {t.layout}",
+            "give the network dense tensors on a device",
+        )
+    if t.layout != torch.strided:
         t = t.to_dense()
     if t.is_quantized:
         t = t.dequantize()
@@ -72,7 +80,8 @@ def flat_values(tensor: torch.Tensor) -> torch.Tensor:
         t = torch.view_as_real(t.resolve_conj())
     if t.is_neg():
         t = t.resolve_neg()
-    t = t.reshape(-1)
+    # reshape alone leaves a strided row (x[:, 0]) as it is.
+    t = t.reshape(-1).contiguous()
     return t.view(torch.uint8) if t.dtype == torch.bool else t
 
 
@@ -157,7 +166,8 @@ def _period_signs(period: int) -> torch.Tensor:
 
 @lru_cache(maxsize=1)
 def _scratch() -> torch.Tensor:
-    return torch.empty(_SKETCH_CHUNK)
+    # Not the default dtype: this is kept, and the first caller may run in another.
+    return torch.empty(_SKETCH_CHUNK, dtype=torch.float32, device="cpu")
 
 
 def sketch(flat: torch.Tensor) -> torch.Tensor:
@@ -184,12 +194,14 @@ def sketch(flat: torch.Tensor) -> torch.Tensor:
         parts.append(part * _period_signs(start // _SIGN_PERIOD) if start >= _SIGN_PERIOD else part)
     if whole < n:
         offset = whole % _SIGN_PERIOD
-        part = torch.zeros(SKETCH_LENGTH, dtype=work.dtype)
+        part = torch.zeros(SKETCH_LENGTH, dtype=work.dtype, device="cpu")
         part[: n - whole] = work[whole:] * signs[offset : offset + n - whole]
         parts.append(part * _period_signs(whole // _SIGN_PERIOD))
     if len(parts) == 1:
         return parts[0].float()
-    return torch.stack(parts).sum(0, dtype=torch.float64).float() if parts else torch.zeros(256)
+    if not parts:
+        return torch.zeros(SKETCH_LENGTH, dtype=torch.float32, device="cpu")
+    return torch.stack(parts).sum(0, dtype=torch.float64).float()
 
 
 # --- the difference of two tensors --------------------------------------------------------------

@@ -19,19 +19,34 @@ from migrate_kit.layers.store import Trace, dtype_of
 from migrate_kit.results import Finding, Result, table_html
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pandas as pd
+
+    from migrate_kit.layers.store import Record
 
 # Median relative L2 error of a layer of resnet50 in float32 against float64 was 5.7e-6 = 96 u, the
 # worst 5.9e-5; used only where no float64 run is possible.
 ASSUMED_IN_U = 96.0
+# Rounding was measured up to 1e3 u of a layer's output; from here on the float64 run did something
+# else: it drew other random numbers, met another state, or took another branch.
+NOT_ROUNDING_IN_U = 1e5
+# A norm over few elements is itself uncertain: the error of one number may be tiny by chance.
+_FEW = ((1, 10.0), (8, 4.0))
 
 
 @dataclass(frozen=True, slots=True)
 class LayerNoise:
-    """``error`` is ``||host - float64||``, ``norm`` is ``||float64||`` of one layer."""
+    """What rounding does to one layer.
+
+    ``error`` is ``||host - float64||``, ``norm`` is ``||float64||``, ``peak`` the largest
+    difference of one element; NaN where it could not be measured. ``numel`` is the element count.
+    """
 
     error: float
     norm: float
+    peak: float = math.nan
+    numel: int = 0
 
     @property
     def relative(self) -> float:
@@ -55,23 +70,76 @@ class NoiseFloor(Result):
     def __init__(self, dtype: str, measured: dict[tuple[str, str], LayerNoise]) -> None:
         self.dtype, self.measured = dtype, measured
         self.findings: list[Finding] = []
+        self._u = unit_roundoff(dtype_of(dtype))
         largest: dict[str, float] = {}
         for (channel, _), noise in measured.items():
             largest[channel] = max(largest.get(channel, 0.0), noise.norm)
         self._largest = largest
 
-    def yardstick(self, key: tuple[str, str], reference_norm: float) -> float:
+    def yardstick(self, key: tuple[str, str], reference_norm: float, *, exact: bool) -> float:
         """Return the absolute L2 error that rounding explains at one layer.
 
         Never below ``u * max(||ref||, u * the largest of its channel)``: a tensor that is zero but
-        for rounding (the gradient of a bias before BatchNorm) has no scale of its own.
+        for rounding (the gradient of a bias before BatchNorm) has no scale of its own. ``exact``
+        tensors (integers, bool) have no rounding of their own.
         """
-        u = unit_roundoff(dtype_of(self.dtype))
-        floor = u * max(reference_norm, u * self._largest.get(key[0], 0.0))
         noise = self.measured.get(key)
+        if exact:
+            return noise.error if noise is not None and noise.error > 0 else 0.0
+        floor = self._u * max(reference_norm, self._u * self._largest.get(key[0], 0.0))
         if noise is None or not math.isfinite(noise.error):
-            return max(floor, ASSUMED_IN_U * u * reference_norm)
-        return max(floor, noise.error)
+            return max(floor, ASSUMED_IN_U * self._u * reference_norm)
+        scale = max(
+            noise.norm, noise.error
+        )  # of the run that was measured: another batch's differs
+        error = noise.error * reference_norm / scale if scale else 0.0
+        few = next((factor for n, factor in _FEW if 0 < noise.numel <= n), 1.0)
+        return max(floor, few * error)
+
+    def peak(self, key: tuple[str, str], reference_norm: float) -> float:
+        """Return the largest difference of one element that was measured, NaN if it was not."""
+        noise = self.measured.get(key)
+        if noise is None or not noise.norm or not math.isfinite(noise.error):
+            return math.nan
+        return noise.peak * reference_norm / noise.norm
+
+    def doubt(self, records: list[Record]) -> None:
+        """Take out what was not rounding, and say so.
+
+        An error of exactly zero in a layer with weights means that the float64 run was not float64
+        there (a hard-coded ``.float()``, or a reference in float64 already); a huge one that it was
+        another computation.
+        """
+        forward = {"forward", "output", "loss"}
+        floats = [
+            r for r in records if r.channel in forward and r.key in self and "float" in r.dtype
+        ]
+        same = [
+            r for r in floats if r.parameters and self.measured[r.key].relative == 0 < r.stats.norm
+        ]
+        if same:
+            self._forget(r for r in floats if self.measured[r.key].error == 0)
+            what = f"{len(same)} layers compute the same in float64: their rounding is assumed"
+            self.findings.append(Finding("info", what, same[0].name, "a .float() in the layer?"))
+        limit = min(0.5, NOT_ROUNDING_IN_U * self._u)
+        wild = [
+            r
+            for r in floats
+            if self.measured[r.key].relative > limit
+            and self.measured[r.key].norm > self._u * self._largest[r.channel]
+        ]
+        if wild:
+            self._forget(wild)
+            what = (
+                f"the float64 run is another computation from {wild[0].name!r} on (random numbers,"
+                f" a state, a branch): the rounding of {len(wild)} tensors is assumed"
+            )
+            fix = "make the forward repeatable: fix its random numbers, reset its state"
+            self.findings.append(Finding("warning", what, wild[0].name, fix))
+
+    def _forget(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.measured[record.key] = LayerNoise(math.nan, self.measured[record.key].norm)
 
     def __contains__(self, key: tuple[str, str]) -> bool:
         return key in self.measured
@@ -116,18 +184,33 @@ class NoiseFloor(Result):
         """
         try:
             d = json.loads(Path(path).read_text(encoding="utf-8"))
-            measured = {
-                (str(c), str(n)): LayerNoise(float(v["error"]), float(v["norm"]))
-                for c, n, v in d["layers"]
-            }
+            if d["format"] != "migrate-kit-noise":
+                raise ValueError(f"format {d['format']!r}")
+            measured = {(str(c), str(n)): _noise_from(v) for c, n, v in d["layers"]}
             dtype_of(d["dtype"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             raise MigrateError(
                 f"not a noise floor: {error}",
                 str(path),
                 "write one with noise_floor(...).to_file(path)",
             ) from error
         return cls(d["dtype"], measured)
+
+
+def _noise_from(values: dict[str, Any]) -> LayerNoise:
+    error, norm, peak = (float(values[k]) for k in ("error", "norm", "peak"))
+    noise = LayerNoise(error, norm, peak, int(values["numel"]))
+    if noise.error < 0 or noise.norm < 0 or math.isinf(noise.error):
+        raise ValueError(f"an error of {noise.error} in a norm of {noise.norm}")
+    return noise
 
 
 class _Against:
@@ -148,7 +231,9 @@ class _Against:
         exact, row = flat_values(tensor), self.reference.row(record)
         if row is not None:
             d = difference(exact, row)
-            self.measured[record.key] = LayerNoise(d.norm, d.reference_norm)
+            self.measured[record.key] = LayerNoise(
+                d.norm, d.reference_norm, d.max_abs, record.stats.numel
+            )
             return
         known = self.reference.sketch(record)
         if known is not None:
@@ -205,4 +290,6 @@ def noise_floor(
     exact.run(against, live.inputs, replace(live.options))
     formats = [r.dtype for r in trace.records if r.channel == "forward" and "float" in r.dtype]
     used = max(set(formats), key=formats.count) if formats else "float32"
-    return NoiseFloor(used, against.measured)
+    floor = NoiseFloor(used, against.measured)
+    floor.doubt(trace.records)
+    return floor

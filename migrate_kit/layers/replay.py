@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from migrate_kit.errors import MigrateError
 from migrate_kit.layers.arguments import decode_arguments, tensor_leaves, walk
 from migrate_kit.layers.capture import LiveRun
 from migrate_kit.layers.metrics import (
@@ -23,7 +24,7 @@ from migrate_kit.layers.metrics import (
     flat_values,
     unit_roundoff,
 )
-from migrate_kit.layers.runners.borrowed import changed_weight, in_format
+from migrate_kit.layers.runners.borrowed import LINEAR_LAYERS, changed_weight, in_format
 from migrate_kit.layers.runners.torch_runner import ROOT, TorchRunner
 from migrate_kit.layers.store import dtype_of
 
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
 # A layer of the reference that misses its own record by this many u was changed after the capture,
 # or draws random numbers; real layers were measured below 30 u.
 CHANGED_IN_U = 1e4
+# What one layer's rounding is taken for where float64 gives the very same numbers, as where the run
+# was float64 already. Convolutions in float32 were measured at 4 u.
+LOCAL_IN_U = 16.0
 # |cosine| of residual and output: 1 for a wrong scale; rounding of the operands to HF32, TF32,
 # fp16, bf16 or int8 gave at most 0.26 on every layer of EfficientNet-Lite0.
 FOLLOWS_OUTPUT = 0.6
-_LINEAR = (nn.modules.conv._ConvNd, nn.Linear)  # noqa: SLF001 - the base of all convolutions
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +100,8 @@ class Replayer:
             theirs = decode_arguments_pair(
                 chain[0].inputs, lambda _: _widened(self.candidate, next(substitutes))
             )
-        except (ValueError, KeyError, AttributeError):
-            return None
+        except (ValueError, KeyError, AttributeError, TypeError, RuntimeError, MigrateError):
+            return None  # arguments that were not kept, or an index that does not describe them
         try:
             return self._residuals(modules, record, candidate, ours, theirs)
         except Exception:  # noqa: BLE001 - any layer may refuse the candidate's shapes or float64
@@ -110,7 +113,7 @@ class Replayer:
         with _in_double(modules), torch.no_grad():
             exact = self._output(modules, ours, record)
             mine = difference(exact, self._row(self.reference, record))
-            noise = max(mine.norm, self.u * mine.reference_norm)
+            noise = max(mine.norm, (1 if mine.dd else LOCAL_IN_U) * self.u * mine.reference_norm)
             changed = mine.norm > CHANGED_IN_U * self.u * mine.reference_norm > 0
             try:
                 expected = self._output(modules, theirs, record)
@@ -140,7 +143,7 @@ class Replayer:
         # A parametrized weight is computed anew at every call, so it cannot be replaced.
         if (
             len(modules) > 1
-            or not isinstance(module, _LINEAR)
+            or not isinstance(module, LINEAR_LAYERS)
             or not isinstance(module.weight, nn.Parameter)
         ):
             return math.nan, math.nan, 0
@@ -159,7 +162,8 @@ class Replayer:
 
     def _output(self, modules: list[nn.Module], arguments: Any, record: Record) -> torch.Tensor:
         args, kwargs = arguments
-        value = modules[0](*args, **kwargs)
+        with _as_recorded(modules[0]):
+            value = modules[0](*args, **kwargs)
         for module in modules[1:]:
             value = module(value)
         path = re.sub(r"#\d+$", "", record.name.removeprefix(record.module or ROOT))
@@ -183,8 +187,8 @@ def _widened(trace: Trace, leaf: dict[str, Any]) -> torch.Tensor:
     """Return a float64 copy; an in-place layer would write into the file's map."""
     values = trace.view(leaf["tensor"], leaf["dtype"], leaf["shape"])
     if values.is_complex():
-        return values.to(torch.complex128)
-    return values.double() if values.is_floating_point() else values.clone()
+        return values.to(torch.complex128, copy=True)
+    return values.to(torch.float64 if values.is_floating_point() else values.dtype, copy=True)
 
 
 @contextlib.contextmanager
@@ -193,6 +197,23 @@ def _in_double(modules: list[nn.Module]) -> Iterator[None]:
         for module in modules:
             stack.enter_context(in_format(module, torch.float64, torch.device("cpu")))
         yield
+
+
+@contextlib.contextmanager
+def _as_recorded(module: nn.Module) -> Iterator[None]:
+    """Leave a user's forward pre-hooks out: the recorded arguments are those behind them.
+
+    weight_norm and spectral_norm are such hooks too; they compute the weight and stay.
+    """
+    hooks = dict(module._forward_pre_hooks)  # noqa: SLF001
+    own = [k for k, h in hooks.items() if type(h).__module__.startswith("torch.nn.utils")]
+    try:
+        for key in hooks.keys() - set(own):
+            del module._forward_pre_hooks[key]  # noqa: SLF001
+        yield
+    finally:
+        module._forward_pre_hooks.clear()  # noqa: SLF001
+        module._forward_pre_hooks.update(hooks)  # noqa: SLF001
 
 
 def _each(value: Any, function: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import shutil
 import weakref
 from dataclasses import asdict, dataclass
@@ -26,6 +28,8 @@ FORMAT: Final = "migrate-kit-trace"
 VERSION: Final = 1
 INDEX: Final = "index.json"
 SKETCHES: Final = "sketches.safetensors"
+# No call of a layer nests its arguments deeper; what does is not kept.
+DEEPEST: Final = 16
 
 
 @dataclass(slots=True)
@@ -111,7 +115,7 @@ class Trace(Result):
         self._sketches: torch.Tensor | None = None
         if owned:
             # The maps stay readable after the files are unlinked, so the order does not matter.
-            weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+            weakref.finalize(self, _remove, path, os.getpid())
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
@@ -122,12 +126,20 @@ class Trace(Result):
         MigrateError
             If it is no trace, was written by a newer version, or is truncated.
         """
-        folder = Path(path)
-        index = _read_index(folder)
+        try:
+            folder = Path(path)
+            there = (folder / INDEX).is_file()
+        except (TypeError, OSError, ValueError) as error:
+            raise MigrateError(
+                f"not a path: {error}", "Trace.load(path)", "pass the folder that store= named"
+            ) from error
+        index = _read_index(folder, there=there)
         try:
             records = [_record_from_dict(r) for r in index["records"]]
             files = [_plain_name(f) for f in index.get("files", [])]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if len({r.key for r in records}) < len(records):
+                raise ValueError("two records of one name")
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise _damaged(folder / INDEX, f"{type(error).__name__}: {error}") from error
         meta = {
             k: v
@@ -164,11 +176,11 @@ class Trace(Result):
     def view(self, key: str, dtype: str, shape: Sequence[int]) -> torch.Tensor:
         """Return stored values as a tensor of that dtype and shape; several may share one key."""
         values = self.values(key)
-        if dtype.startswith("complex"):
-            values = torch.view_as_complex(values)
         try:
+            if dtype.startswith("complex"):
+                values = torch.view_as_complex(values)
             return values.reshape(tuple(shape))
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             raise _damaged(self.path, f"{key!r} is {tuple(values.shape)}, not {shape}") from error
 
     def tensor(self, record: Record | str) -> torch.Tensor | None:
@@ -242,6 +254,12 @@ class Trace(Result):
                 raise _damaged(self.path / file, str(error)) from error
         return self._handles[file]
 
+    def open_files(self) -> None:
+        """Open everything now, so that it stays readable whatever becomes of the folder."""
+        self._keys()
+        if any(r.sketch is not None for r in self.records):
+            self._handle(SKETCHES)
+
     def _keys(self) -> dict[str, str]:
         if self._key_file is None:
             self._key_file = {k: f for f in self._files for k in self._handle(f).keys()}  # noqa: SIM118
@@ -251,8 +269,14 @@ class Trace(Result):
         """Open every file, so that a truncated trace is refused before anything is compared."""
         keys = self._keys()
         for record in self.records:
-            if record.tensor is not None and record.tensor not in keys:
+            if record.tensor is None:
+                continue
+            if record.tensor not in keys:
                 raise _damaged(self.path, f"the tensor of {record.name!r} is missing")
+            shape = self._handle(keys[record.tensor]).get_slice(record.tensor).get_shape()
+            pairs = 2 if record.dtype.startswith("complex") else 1
+            if math.prod(shape) != math.prod(record.shape) * pairs:
+                raise _damaged(self.path, f"{record.name!r} is {shape}, not {record.shape}")
         wanted = [r.sketch for r in self.records if r.sketch is not None]
         if wanted:
             try:
@@ -264,6 +288,12 @@ class Trace(Result):
 
 
 _SHOWN: Final = 50
+
+
+def _remove(path: Path, owner: int) -> None:
+    # A forked child inherits the finalizer, but the trace is its parent's.
+    if os.getpid() == owner:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _nan_findings(records: list[Record]) -> list[Finding]:
@@ -300,9 +330,9 @@ def _damaged(path: Path, why: str) -> MigrateError:
     )
 
 
-def _read_index(folder: Path) -> dict[str, Any]:
+def _read_index(folder: Path, *, there: bool) -> dict[str, Any]:
     file = folder / INDEX
-    if not file.is_file():
+    if not there:
         raise MigrateError(
             f"no {INDEX} here, so this is no trace",
             str(folder),
@@ -310,14 +340,14 @@ def _read_index(folder: Path) -> dict[str, Any]:
         )
     try:
         index = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise _damaged(file, str(error)) from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise MigrateError(
             f"{INDEX} is not a trace's", str(file), "pass a folder made by mk.capture"
         )
     version = index.get("version")
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise _damaged(file, f"version {version!r}")
     if version > VERSION:
         raise MigrateError(
@@ -335,19 +365,54 @@ def _plain_name(name: Any) -> str:
 
 
 def _record_from_dict(d: dict[str, Any]) -> Record:
-    """Check every field's type: an index may come from anybody."""
+    """Check every field: an index may come from anybody."""
     stats = Stats(**d["stats"])
     record = Record(**{**d, "stats": stats, "shape": tuple(d["shape"])})
     texts = (record.name, record.channel, record.module, record.kind, record.dtype, record.scope)
+    counts = (stats.numel, stats.nan, stats.inf, *record.shape)
     sound = (
         all(isinstance(t, str) for t in texts)
         and record.channel in CHANNELS
-        and all(isinstance(n, int) and n >= 0 for n in record.shape)
+        and all(_is_count(n) for n in counts)
+        and all(isinstance(v, float) for v in (stats.min, stats.max, stats.mean, stats.norm))
         and isinstance(record.tensor, str | None)
-        and isinstance(record.sketch, int | None)
-        and isinstance(record.inputs, list | None)
-        and all(isinstance(v, int | float) for v in asdict(stats).values())
+        and (record.sketch is None or _is_count(record.sketch))
+        and isinstance(record.parameters, bool)
+        and (record.inputs is None or _are_arguments(record.inputs))
     )
     if not sound:
         raise ValueError(f"record {d.get('name')!r} has a field of the wrong type")
+    dtype_of(record.dtype)
     return record
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
+
+
+def _are_arguments(inputs: Any) -> bool:
+    """Whether it is ``[args, kwargs]`` in the encoding of ``arguments.encode_arguments``."""
+    return isinstance(inputs, list) and len(inputs) == 2 and all(_is_argument(v) for v in inputs)
+
+
+def _is_argument(value: Any, depth: int = 0) -> bool:
+    if not isinstance(value, dict) or not value or depth > DEEPEST:
+        return False
+    form, content = next(iter(value.items()))
+    if form == "tensor":
+        shape = value.get("shape")
+        named = isinstance(content, str) and isinstance(value.get("dtype"), str)
+        return named and isinstance(shape, list) and all(_is_count(n) for n in shape)
+    if form in ("list", "tuple"):
+        return isinstance(content, list) and all(_is_argument(v, depth + 1) for v in content)
+    if form == "dict":
+        return isinstance(content, list) and all(
+            isinstance(p, list)
+            and len(p) == 2
+            and isinstance(p[0], str | int)
+            and _is_argument(p[1], depth + 1)
+            for p in content
+        )
+    if form in ("dtype", "opaque"):
+        return isinstance(content, str)
+    return form == "value" and isinstance(content, bool | int | float | str | None)

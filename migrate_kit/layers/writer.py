@@ -67,7 +67,8 @@ class TraceWriter:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.path = path
+        # Absolute, since the folder may be changed later; a link stays one, its target is replaced.
+        self.path = path = None if path is None else path.resolve()
         with _disk(path or Path(tempfile.gettempdir())):
             if path is None:
                 self.folder = Path(tempfile.mkdtemp(prefix="migrate-kit-trace-"))
@@ -80,13 +81,27 @@ class TraceWriter:
         self._fd: int | None = None
         self._pump: Pump
         self._files: list[str] = []
+        self._keys: set[str] = set()
         self._entries: list[str] = []
         self._entries_size = 0
         self._offset = 0
         self._sketches: list[torch.Tensor] = []
 
-    def add_tensor(self, key: str, tensor: torch.Tensor, flat: torch.Tensor) -> None:
-        """Append ``tensor``, whose row of values is ``flat``, under ``key``."""
+    def add_tensor(self, key: str, tensor: torch.Tensor, flat: torch.Tensor) -> str:
+        """Append ``tensor``, whose row of values is ``flat``; return the key it is under.
+
+        That is ``key``, or where it is taken (a module that calls itself) ``key~1``, ``key~2``.
+        """
+        key = key.encode("utf-8", "replace").decode()  # a lone surrogate has no place in a header
+        wanted, number = key, 0
+        while key in self._keys:
+            number += 1
+            key = f"{wanted}~{number}"
+        self._append(key, tensor, flat)
+        self._keys.add(key)
+        return key
+
+    def _append(self, key: str, tensor: torch.Tensor, flat: torch.Tensor) -> None:
         name, shape = SAFETENSORS_NAMES.get(flat.dtype), list(tensor.shape)
         if name is None:
             raise MigrateError(
@@ -105,7 +120,7 @@ class TraceWriter:
         text = f"{json.dumps(key)}:{json.dumps(entry)}"
         if self._entries_size + len(text) + 2 > _RESERVE and self._entries:
             self._close_file()
-            self.add_tensor(key, tensor, flat)
+            self._append(key, tensor, flat)
             return
         if size:
             with _disk(self.path or self.folder):
@@ -127,13 +142,16 @@ class TraceWriter:
                 if self._sketches:
                     save_file({"sketches": torch.stack(self._sketches)}, self.folder / SKETCHES)
                 if self.path is not None:
-                    text = json.dumps(self._index(records, meta), ensure_ascii=False)
+                    text = json.dumps(self._index(records, meta))
                     (self.folder / INDEX).write_text(text, encoding="utf-8")
                     _swap_in(self.folder, self.path)
         except BaseException:
             self.abort()
             raise
-        return Trace(records, meta, self.path or self.folder, self._files, owned=self.path is None)
+        trace = Trace(records, meta, self.path or self.folder, self._files, owned=self.path is None)
+        # Open maps outlive their names: another trace may take this one's place.
+        trace.open_files()
+        return trace
 
     def _index(self, records: list[Record], meta: dict[str, Any]) -> dict[str, Any]:
         return {

@@ -275,8 +275,8 @@ class Unused(nn.Module):
         super().__init__()
         self.layer = nn.Linear(1, 1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
+    def forward(self, x: torch.Tensor) -> float:
+        return float(x.sum())
 
 
 @pytest.mark.parametrize("where", ["momentum", "weight"])

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from migrate_kit.layers.capture import RunOptions
 
 
+# Sums of products of a weight and the input; _ConvNd is the base of all convolutions.
+LINEAR_LAYERS = (torch.nn.modules.conv._ConvNd, torch.nn.Linear)  # noqa: SLF001
+
+
 @contextlib.contextmanager
 def in_format(
     model: torch.nn.Module, dtype: torch.dtype | None, device: torch.device | None = None
@@ -27,8 +31,8 @@ def in_format(
         yield
         return
 
-    def convert(t: torch.Tensor) -> torch.Tensor:
-        return t.to(device=device, dtype=_same_kind(t, dtype))
+    def convert(t: torch.Tensor, *, copy: bool = False) -> torch.Tensor:
+        return t.to(device=device, dtype=_same_kind(t, dtype), copy=copy)
 
     parameters = [(p, p.data, p.grad) for p in model.parameters()]
     # setattr would go through a module's own __setattr__, which may refuse or copy.
@@ -45,7 +49,7 @@ def in_format(
             p.data = convert(data)
         shared: dict[int, torch.Tensor] = {}
         for m, n, b in buffers:
-            m._buffers[n] = shared.setdefault(id(b), convert(b))  # noqa: SLF001
+            m._buffers[n] = shared.setdefault(id(b), convert(b, copy=True))  # noqa: SLF001
         # What a forward makes itself (torch.zeros, masks) should have the format too.
         torch.set_default_dtype(dtype)
         yield
@@ -101,9 +105,13 @@ def changed_weight(
 
 
 def moved(value: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
-    """Return nested arguments with their tensors on ``device``, floating ones as ``dtype``."""
+    """Return nested arguments, their tensors copied to ``device``, floating ones as ``dtype``."""
+    if isinstance(value, torch.Tensor) and value.is_meta:
+        return value  # it has no values to copy; whoever records it says so
     if isinstance(value, torch.Tensor):
-        return value.to(device=device, dtype=_same_kind(value, dtype))
+        # A copy: some networks change their input in place, and the run may be repeated.
+        kept = value.detach().to(device=device, dtype=_same_kind(value, dtype), copy=True)
+        return kept.requires_grad_(value.requires_grad)
     if isinstance(value, list):
         return [moved(v, device, dtype) for v in value]
     if isinstance(value, tuple):
@@ -129,8 +137,9 @@ def left_as_found(model: torch.nn.Module, options: RunOptions) -> Iterator[None]
     """Put gradients, buffers and (after an optimizer step) parameters back."""
     grads = [(p, p.grad) for p in model.parameters()]
     data = [(p, p.detach().clone()) for p in model.parameters()] if options.optimizer else []
-    buffers = training_buffers(model)
-    live = dict(model.named_buffers()) if buffers else {}
+    # Also in eval mode: caches and counters are buffers too, and a forward may add or rebind them.
+    buffers = [(m, dict(m._buffers)) for m in model.modules()]  # noqa: SLF001
+    values = [(b, b.clone()) for _, own in buffers for b in own.values() if b is not None]
     try:
         for p, _ in grads:
             p.grad = None
@@ -141,20 +150,11 @@ def left_as_found(model: torch.nn.Module, options: RunOptions) -> Iterator[None]
         with torch.no_grad():
             for p, before in data:
                 p.copy_(before)
-            for name, before in buffers.items():
-                live[name].copy_(before)
-
-
-def training_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Copy the buffers a forward may change: those of modules in train mode."""
-    if not any(m.training for m in model.modules()):
-        return {}
-    return {
-        f"{prefix}.{name}" if prefix else name: buffer.detach().clone()
-        for prefix, module in model.named_modules()
-        if module.training
-        for name, buffer in module.named_buffers(recurse=False)
-    }
+            for m, own in buffers:
+                m._buffers.clear()  # noqa: SLF001
+                m._buffers.update(own)  # noqa: SLF001
+            for b, before in values:
+                b.copy_(before)
 
 
 @contextlib.contextmanager

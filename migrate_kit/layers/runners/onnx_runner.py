@@ -105,13 +105,16 @@ class OnnxRunner:
             for (name, node, scope), value in zip(
                 group, self._execute(names, feed, keep=outputs), strict=True
             ):
+                if value is None:
+                    continue
                 arguments = self._arguments(node, leaves, keep=recorder.keeps_inputs)
                 recorder.add(Source("forward", name, name, node.op_type, scope), value, arguments)
                 kind = str(value.dtype).removeprefix("torch.")
                 leaves[name] = tensor_leaf(tensor_key("forward", name), kind, tuple(value.shape))
         finals = [o.name for o in self.model.graph.output]
         for name, value in zip(finals, self._execute(finals, feed, keep=outputs), strict=True):
-            recorder.add(Source("output", name, kind="output"), value)
+            if value is not None:
+                recorder.add(Source("output", name, kind="output"), value)
 
     def _feed(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         initial = {i.name for i in self.model.graph.initializer}
@@ -141,7 +144,10 @@ class OnnxRunner:
         constant = {i.name for i in graph.initializer}
         found: list[tuple[str, Any, str]] = []
         for node in graph.node:
-            if all(i in constant for i in node.input if i):
+            # A subgraph (If, Loop) may read what its node does not list; Random* differs each time.
+            inner = any(a.HasField("g") or a.graphs for a in node.attribute)
+            free = inner or node.op_type.startswith("Random")
+            if not free and all(i in constant for i in node.input if i):
                 constant.update(node.output)
                 continue
             found.extend((o, node, _scope_of(node)) for o in node.output if o)
@@ -187,7 +193,7 @@ class OnnxRunner:
 
     def _execute(
         self, names: list[str], feed: dict[str, Any], *, keep: set[str]
-    ) -> list[torch.Tensor]:
+    ) -> list[torch.Tensor | None]:
         import onnx
         import onnxruntime as ort
 
@@ -225,7 +231,15 @@ class OnnxRunner:
                 str(self.path),
                 "check the inputs' shapes and dtypes against the model's, and the opset",
             ) from error
-        return [torch.from_numpy(v) for v in values]
+        return [_tensor_or_none(v) for v in values]
+
+
+def _tensor_or_none(value: Any) -> torch.Tensor | None:
+    """Return a node's output as a tensor; sequences, maps and strings are not compared."""
+    try:
+        return torch.from_numpy(value)
+    except TypeError:
+        return None
 
 
 def _window(

@@ -19,7 +19,6 @@ from migrate_kit.layers.runners.borrowed import (
     left_as_found,
     moved,
     random_state,
-    training_buffers,
     without_collector,
 )
 
@@ -98,9 +97,11 @@ class _Run:
         self.calls: dict[str, int] = {}
 
     def step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        before = training_buffers(self.model)
-        for path, tensor in walk([list(args), kwargs] if kwargs else list(args)):
-            self.recorder.add(Source("input", f"input{'' if path == '[0]' else path}"), tensor)
+        before = {n: b.clone() for n, b in self.model.named_buffers()}
+        with self._named_errors():
+            for path, tensor in walk([list(args), kwargs] if kwargs else list(args)):
+                name = "input" if path == "[0]" else f"input{path}"
+                self.recorder.add(Source("input", name), tensor)
         with contextlib.ExitStack() as stack:
             self._hook(stack)
             # The fused attention kernels skip the modules inside them, so nothing could be seen.
@@ -110,8 +111,9 @@ class _Run:
             with self._named_errors():
                 output = self.model(*args, **kwargs)
             self._report("output", "output", output)
-            for name, buffer in self.model.named_buffers() if before else ():
-                if name in before and not torch.equal(before[name], buffer):
+            for name, buffer in self.model.named_buffers():
+                was = before.get(name)
+                if was is None or was.shape != buffer.shape or not torch.equal(was, buffer):
                     self.recorder.add(Source("buffer", name, kind="buffer"), buffer)
             if self.options.loss is not None or self.options.backward:
                 with self._named_errors():
@@ -145,7 +147,8 @@ class _Run:
             if not self.active or not recorder.keeps_inputs:
                 pending.append(None)
                 return
-            key = f"argument/{name}#{self.calls.get(name, 0)}"
+            call = self.calls[name] = self.calls.get(name, -1) + 1
+            key = f"argument/{name}#{call}"
             pending.append(
                 [
                     encode_arguments(args, recorder.keep, key),
@@ -157,14 +160,14 @@ class _Run:
             arguments = pending.pop() if pending else None
             if not self.active:
                 return
-            self.calls[name] = self.calls.get(name, 0) + 1
             for path, tensor in walk(output):
                 recorder.add(plain.at(path), tensor, arguments)
                 self._watch_gradient(tensor, name + path, kind)
 
-        # always_call would hide the error of a failing forward; _named_errors clears up instead.
+        # always_call: a forward that raises and is caught and called again must not leave its
+        # arguments to the next call.
         self._keep(stack, module.register_forward_pre_hook(before, with_kwargs=True))
-        self._keep(stack, module.register_forward_hook(after))
+        self._keep(stack, module.register_forward_hook(after, always_call=True))
 
     def _watch_gradient(self, tensor: torch.Tensor, name: str, kind: str) -> None:
         if self.options.backward and tensor.requires_grad:
