@@ -13,7 +13,7 @@ from migrate_kit.layers.judge import Judge
 from migrate_kit.layers.noise import ASSUMED_IN_U, NoiseFloor, noise_floor
 from migrate_kit.layers.pairing import How, Pair, pair, pair_by_map
 from migrate_kit.layers.replay import Replayer
-from migrate_kit.layers.runners.borrowed import float64_threads
+from migrate_kit.layers.runners.borrowed import one_thread
 from migrate_kit.layers.store import Trace
 from migrate_kit.results import Finding, Result, findings_html, number, table_html
 
@@ -214,7 +214,7 @@ def compare(
     replays = {}
     if replay and not changed:
         replayer = Replayer(ours, theirs, dtype)
-        with float64_threads(replayer.model):
+        with one_thread(replayer.model):
             for index, p in enumerate(pairs):
                 if p.reference is not None and p.candidate is not None:
                     replays[index] = replayer(list(p.chain), p.candidate, p.inputs)
@@ -227,7 +227,8 @@ def compare(
         findings.extend(floor.findings)
         findings.extend(_foreign_noise(floor, ours))
     judge = Judge(ours, theirs, floor, dtype)
-    rows = [judge(p, replays.get(i)) for i, p in enumerate(pairs)]
+    with one_thread():
+        rows = [judge(p, replays.get(i)) for i, p in enumerate(pairs)]
     rows = _innermost(rows)
     findings.extend(_findings(rows))
     return LayerDiff(ours, theirs, pairs, rows, findings, noise=floor)
@@ -272,7 +273,8 @@ def _measured(trace: Trace, findings: list[Finding]) -> tuple[NoiseFloor | None,
         )
         return None, []
     judge = Judge(trace, again, floor, floor.dtype)
-    rows = [judge(p, None) for p in pair(trace, again, "name")]
+    with one_thread():
+        rows = [judge(p, None) for p in pair(trace, again, "name")]
     changed = [r.layer or r.candidate for r in rows if r.verdict in ("differs", "unpaired")]
     return (None, changed) if changed else (floor, [])
 

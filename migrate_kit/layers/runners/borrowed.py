@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 LINEAR_LAYERS = (torch.nn.modules.conv._ConvNd, torch.nn.Linear)  # noqa: SLF001
 
 
+# Parameters of a network whose single layers keep several threads busy in float64.
+LARGE = 200_000_000
+
+
 @contextlib.contextmanager
 def in_format(
     model: torch.nn.Module, dtype: torch.dtype | None, device: torch.device | None = None
@@ -64,24 +68,21 @@ def in_format(
 
 
 @contextlib.contextmanager
-def float64_threads(model: torch.nn.Module | None) -> Iterator[None]:
-    """Run float64 on one thread where the model has grouped convolutions.
+def one_thread(model: torch.nn.Module | None = None) -> Iterator[None]:
+    """Compute on one thread, unless ``model`` is so large that more of them are worth it.
 
-    PyTorch's float64 convolution starts its threads anew for every group, and where other work
-    waits for the cores each start stalls: EfficientNet-Lite0 took 1 to 7 s in place of 0.14.
+    Thousands of short operations start and join all threads each time, and where other work waits
+    for the cores every join stalls: on a busy machine with two cores a comparison took 42 s in
+    place of 0.5, a float64 run of EfficientNet-Lite0 up to 7 s in place of 0.14.
     """
     threads = torch.get_num_threads()
+    large = model is not None and sum(p.numel() for p in model.parameters()) > LARGE
     try:
-        if model is not None and any(_group_count(m) > 1 for m in model.modules()):
+        if not large:
             torch.set_num_threads(1)
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _group_count(module: torch.nn.Module) -> int:
-    groups = getattr(module, "groups", 1)
-    return groups if isinstance(groups, int) else 1
 
 
 @contextlib.contextmanager

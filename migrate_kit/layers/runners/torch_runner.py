@@ -14,10 +14,10 @@ from migrate_kit.errors import MigrateError
 from migrate_kit.layers.arguments import encode_arguments, walk
 from migrate_kit.layers.capture import Source
 from migrate_kit.layers.runners.borrowed import (
-    float64_threads,
     in_format,
     left_as_found,
     moved,
+    one_thread,
     random_state,
     without_collector,
 )
@@ -78,7 +78,7 @@ class TorchRunner:
             random_state(options.seed),
             without_collector(),
             left_as_found(self.model, options),
-            float64_threads(self.model if self.dtype == torch.float64 else None),
+            one_thread(self.model) if self.dtype == torch.float64 else contextlib.nullcontext(),
             in_format(self.model, self.dtype),
             torch.set_grad_enabled(options.backward),
         ):
