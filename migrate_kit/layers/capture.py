@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 MISSPELT_SHOWN = 5
-PROBES = 64
+PROBES = 16
 # A run uses what the whole process shares: the seed, the default dtype, the sketch's scratch.
 RUNS = threading.RLock()
 
@@ -166,7 +166,8 @@ class TraceRecorder:
     """
 
     def __init__(self, writer: TraceWriter, *, tensors: bool = True, sketches: bool = True) -> None:
-        self.writer, self.keeps_inputs, self._sketches = writer, tensors, sketches
+        # Where values are kept, the sketch is computed from them when it is asked for.
+        self.writer, self.keeps_inputs, self._sketches = writer, tensors, sketches and not tensors
         self.records: list[Record] = []
         self._known: dict[int, _Known] = {}
         self._name = CallNames()
@@ -232,7 +233,13 @@ class TraceRecorder:
             nothing = torch.empty(0)
             return _Known(weakref.ref(tensor), -1, (), nothing, key, stats, row)
         known = _Known(
-            weakref.ref(tensor), _version(tensor), _layout(tensor), _probe(tensor), key, stats, row
+            weakref.ref(tensor),
+            _version(tensor),
+            _layout(tensor),
+            _probe(tensor).clone(),
+            key,
+            stats,
+            row,
         )
         if known.version >= 0:
             self._known[tensor.data_ptr()] = known
@@ -244,12 +251,12 @@ def _has_memory(tensor: torch.Tensor) -> bool:
 
 
 def _probe(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a few elements' bits: what tells a silent change without another walk."""
-    flat = tensor.detach().as_strided((tensor.numel(),), (1,)) if tensor.is_contiguous() else None
-    if flat is None:
-        flat = tensor.detach()[..., 0].reshape(-1) if tensor.dim() else tensor.detach().reshape(-1)
-    few = flat[:: max(1, flat.numel() // PROBES)].clone()
-    return few.view(torch.uint8)
+    """Return a view of a few elements: they tell a silent change without another walk."""
+    t = tensor.detach()
+    flat = t.view(-1) if t.is_contiguous() else t[..., 0].reshape(-1)
+    few = flat[:: max(1, flat.numel() // PROBES)]
+    # torch.equal takes no float8, and calls NaN unequal to itself.
+    return few.contiguous().view(torch.uint8)
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -292,7 +299,8 @@ def capture(
     *inputs : Tensor or nested
         What the network is called with; ``kwargs`` for keyword arguments.
     tensors, sketches : bool
-        Keep values; keep sketches. With neither, statistics alone are compared.
+        Keep values; keep sketches where no values are kept (they follow from values at any time).
+        With neither, statistics alone are compared.
     backward : bool
         Record gradients too, in backward order: of every layer's output and of every parameter.
     loss : callable, optional

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from migrate_kit.errors import MigrateError
-from migrate_kit.layers.metrics import SKETCH_LENGTH, Stats, flat_values
+from migrate_kit.layers.metrics import SKETCH_LENGTH, Stats, flat_values, sketch
 from migrate_kit.layers.rows import CHANNELS
 from migrate_kit.results import Finding, Result, findings_html, table_html
 
@@ -205,9 +205,10 @@ class Trace(Result):
         return None if record.tensor is None else flat_values(self.values(record.tensor))
 
     def sketch(self, record: Record) -> torch.Tensor | None:
-        """Return a record's sketch, or None."""
+        """Return a record's sketch in float64: as it was kept, or from the kept values; or None."""
         if record.sketch is None:
-            return None
+            row = self.row(record)
+            return None if row is None else sketch(row).double()
         if self._sketches is None:
             self._sketches = self._handle(SKETCHES).get_tensor("sketches")
         return self._sketches[record.sketch].double()

@@ -40,7 +40,9 @@ STRANGE = st.one_of(
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("traces") / "good"
-    mk.capture(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(2, 4), store=folder)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    mk.capture(model, torch.ones(2, 4), store=folder)
+    mk.capture(model, torch.ones(2, 4), store=folder.with_name("sketched"), tensors=False)
     return folder
 
 
@@ -103,7 +105,7 @@ def test_any_bytes_may_be_wrong(
 ) -> None:
     folder = good.with_name("bytes")
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(good, folder)
+    shutil.copytree(good.with_name("sketched") if "sketches" in name else good, folder)
     content = (folder / name).read_bytes()
     # Most of a tensor file is the padding of its header; aim at both ends.
     at = int(position**3 * len(content))

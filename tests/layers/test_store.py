@@ -134,6 +134,21 @@ def run(model: nn.Module, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.fixture
+def sketched(model: nn.Module, tmp_path: Path) -> Path:
+    mk.capture(model, X, store=tmp_path / "sketched", tensors=False)
+    return tmp_path / "sketched"
+
+
+def test_a_sketch_is_the_same_kept_or_from_values(run: Path, sketched: Path) -> None:
+    a, b = mk.Trace.load(run), mk.Trace.load(sketched)
+    assert all(
+        torch.equal(a.sketch(r), b.sketch(s)) for r, s in zip(a.records, b.records, strict=True)
+    )
+    assert mk.compare(run, sketched, noise=False).ok
+    assert {r.source for r in mk.compare(run, sketched, noise=False).rows} == {"sketch"}
+
+
 def edit(run: Path, **changes: Any) -> None:
     index = json.loads((run / "index.json").read_text())
     (run / "index.json").write_text(json.dumps(index | changes))
@@ -141,7 +156,8 @@ def edit(run: Path, **changes: Any) -> None:
 
 @pytest.mark.parametrize("name", ["tensors-001.safetensors", "sketches.safetensors", "index.json"])
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.99])
-def test_a_truncated_file_is_refused(run: Path, name: str, keep: float) -> None:
+def test_a_truncated_file_is_refused(run: Path, sketched: Path, name: str, keep: float) -> None:
+    run = sketched if "sketches" in name else run
     file = run / name
     data = file.read_bytes()
     file.write_bytes(data[: int(len(data) * keep)])
@@ -150,7 +166,8 @@ def test_a_truncated_file_is_refused(run: Path, name: str, keep: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["tensors-001.safetensors", "sketches.safetensors"])
-def test_a_missing_file_is_refused(run: Path, name: str) -> None:
+def test_a_missing_file_is_refused(run: Path, sketched: Path, name: str) -> None:
+    run = sketched if "sketches" in name else run
     (run / name).unlink()
     with pytest.raises(mk.MigrateError, match="damaged"):
         mk.Trace.load(run)
