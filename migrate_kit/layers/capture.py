@@ -153,9 +153,8 @@ class _Known:
     version: int
     layout: tuple[Any, ...]
     probe: torch.Tensor
-    key: str | None
-    stats: Stats | None
-    sketch: int | None
+    key: str
+    stats: Stats | None = None
 
 
 class TraceRecorder:
@@ -166,8 +165,8 @@ class TraceRecorder:
     """
 
     def __init__(self, writer: TraceWriter, *, tensors: bool = True, sketches: bool = True) -> None:
-        # Where values are kept, the sketch is computed from them when it is asked for.
-        self.writer, self.keeps_inputs, self._sketches = writer, tensors, sketches and not tensors
+        # Where values are kept, a sketch follows from them when it is asked for.
+        self.writer, self.keeps_inputs, self._sketches = writer, tensors, sketches
         self.records: list[Record] = []
         self._known: dict[int, _Known] = {}
         self._name = CallNames()
@@ -175,9 +174,7 @@ class TraceRecorder:
     def add(self, source: Source, tensor: torch.Tensor, inputs: list[Any] | None = None) -> None:
         """Record ``tensor``; a name that was used already gets ``#1``, ``#2``."""
         name = self._name(source)
-        known = self._recall(tensor)
-        if known is None or known.stats is None:
-            known = self._take(tensor, tensor_key(source.channel, name), known)
+        stats, row, kept = self._take(tensor, tensor_key(source.channel, name))
         record = Record(
             name,
             source.channel,
@@ -185,9 +182,9 @@ class TraceRecorder:
             source.kind,
             tuple(tensor.shape),
             str(tensor.dtype).removeprefix("torch."),
-            known.stats,  # type: ignore[arg-type]  # _take has just set it
-            known.sketch,
-            known.key,
+            stats,
+            row,
+            kept,
             inputs,
             source.scope,
             source.parameters,
@@ -201,19 +198,25 @@ class TraceRecorder:
         known = self._recall(tensor)
         if known is None:
             key = self.writer.add_tensor(key, tensor, flat_values(tensor))
-            self._remember(tensor, key, None, None)
+            self._remember(tensor, key)
             return key
         return known.key
 
-    def _take(self, tensor: torch.Tensor, key: str, known: _Known | None) -> _Known:
-        flat = flat_values(tensor)
-        stats = statistics(flat)
-        row = self.writer.add_sketch(sketch(flat)) if self._sketches else None
-        if known is not None:
-            known.stats, known.sketch = stats, row
-            return known
-        kept = self.writer.add_tensor(key, tensor, flat) if self.keeps_inputs else None
-        return self._remember(tensor, kept, stats, row)
+    def _take(self, tensor: torch.Tensor, key: str) -> tuple[Stats, int | None, str | None]:
+        """Return the statistics, the sketch's row and the key of the values."""
+        if not self.keeps_inputs:
+            # Without values to save, a second walk is cheaper than to tell whether it is one.
+            flat = flat_values(tensor)
+            row = self.writer.add_sketch(sketch(flat)) if self._sketches else None
+            return statistics(flat), row, None
+        known = self._recall(tensor)
+        if known is None:
+            flat = flat_values(tensor)
+            known = self._remember(tensor, self.writer.add_tensor(key, tensor, flat))
+            known.stats = statistics(flat)
+        elif known.stats is None:  # so far it was only an argument
+            known.stats = statistics(flat_values(tensor))
+        return known.stats, None, known.key
 
     def _recall(self, tensor: torch.Tensor) -> _Known | None:
         known = self._known.get(tensor.data_ptr()) if _has_memory(tensor) else None
@@ -226,21 +229,11 @@ class TraceRecorder:
             return None
         return known if torch.equal(known.probe, _probe(tensor)) else None
 
-    def _remember(
-        self, tensor: torch.Tensor, key: str | None, stats: Stats | None, row: int | None
-    ) -> _Known:
+    def _remember(self, tensor: torch.Tensor, key: str) -> _Known:
         if not _has_memory(tensor):
-            nothing = torch.empty(0)
-            return _Known(weakref.ref(tensor), -1, (), nothing, key, stats, row)
-        known = _Known(
-            weakref.ref(tensor),
-            _version(tensor),
-            _layout(tensor),
-            _probe(tensor).clone(),
-            key,
-            stats,
-            row,
-        )
+            return _Known(weakref.ref(tensor), -1, (), torch.empty(0), key)
+        probe = _probe(tensor).clone()
+        known = _Known(weakref.ref(tensor), _version(tensor), _layout(tensor), probe, key)
         if known.version >= 0:
             self._known[tensor.data_ptr()] = known
         return known

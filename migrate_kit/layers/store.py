@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from migrate_kit.errors import MigrateError
-from migrate_kit.layers.metrics import SKETCH_LENGTH, Stats, flat_values, sketch
+from migrate_kit.layers.metrics import SKETCH, SKETCH_LENGTH, Stats, flat_values, sketch
 from migrate_kit.layers.rows import CHANNELS
 from migrate_kit.results import Finding, Result, findings_html, table_html
 
@@ -139,6 +139,8 @@ class Trace(Result):
             files = [_plain_name(f) for f in index.get("files", [])]
             if len({r.key for r in records}) < len(records):
                 raise ValueError("two records of one name")
+            if index.get("sketch", SKETCH) != SKETCH and any(r.sketch is not None for r in records):
+                raise ValueError("its sketches are of another kind")
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise _damaged(folder / INDEX, f"{type(error).__name__}: {error}") from error
         meta = {

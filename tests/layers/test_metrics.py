@@ -55,14 +55,14 @@ def test_sketch_estimates_the_distance(kind: str, n: int) -> None:
     }[kind]
     estimate = float((metrics.sketch(a + d).double() - metrics.sketch(a).double()).norm())
     true = float(((a + d).double() - a.double()).norm())
-    # 256 buckets: a standard deviation of 4.4 %; the signs repeat (times another sign) past 2^20.
-    assert estimate == pytest.approx(true, rel=0.2)
+    # 256 buckets: a standard deviation of 4.4 %, and of 8.8 % where all elements differ alike.
+    assert estimate == pytest.approx(true, rel=0.3 if kind in ("constant", "ramp") else 0.2)
 
 
 def test_sketch_is_golden() -> None:
     """Two machines must agree: the signs do not come from a library's random generator."""
     assert metrics._bits(0, 16, metrics.SKETCH_SEED).tolist() == GOLDEN_BITS
-    ramp = torch.arange(1024, dtype=torch.float32)
+    ramp = torch.arange(10_000, dtype=torch.float32)
     assert metrics.sketch(ramp)[:4].tolist() == GOLDEN_SKETCH
 
 
@@ -110,4 +110,5 @@ def test_bits_name_the_arithmetic(bits: float, name: str) -> None:
 
 
 GOLDEN_BITS = [1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 0, 0, 1]
-GOLDEN_SKETCH = [0.0, -512.0, -516.0, 0.0]
+# Computed with Python's integers, element by element.
+GOLDEN_SKETCH = [-32768.0, -17922.0, 64540.0, 5120.0]

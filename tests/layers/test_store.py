@@ -14,7 +14,7 @@ from safetensors import safe_open
 from torch import nn
 
 import migrate_kit as mk
-from migrate_kit.layers import stream, writer
+from migrate_kit.layers import writer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,10 +54,32 @@ def test_many_entries_go_into_several_files(
     assert torch.equal(mk.Trace.load(tmp_path / "run").tensor("output"), model(X))
 
 
-def test_tensors_larger_than_the_pumps_blocks(tmp_path: Path) -> None:
-    x = torch.randn(stream.BLOCKS + 3, stream.BLOCK_BYTES // 4 + 17)
-    mk.capture(nn.Identity(), x, store=tmp_path / "run", sketches=False)
+@pytest.mark.parametrize("fallocate", [True, False])
+def test_a_tensor_larger_than_a_step_of_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fallocate: bool
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(writer, "_STEP", 1 << 12)
+    if not fallocate:
+        monkeypatch.setattr(os, "posix_fallocate", refuses)
+    x = torch.randn(7, 2017)
+    mk.capture(nn.Identity(), x, store=tmp_path / "run")
     assert torch.equal(mk.Trace.load(tmp_path / "run").tensor("(network)"), x)
+    file = next((tmp_path / "run").glob("tensors-*"))
+    # What room was left over is given back: one header and one copy of the values.
+    assert file.stat().st_size == 8 + writer._RESERVE + x.numel() * 4
+
+
+def test_a_write_may_take_part_of_what_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: nn.Module
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:1000]))
+    mk.capture(model, X, store=tmp_path / "run")
+    monkeypatch.undo()
+    assert torch.equal(mk.Trace.load(tmp_path / "run").tensor("2"), model(X))
 
 
 def test_a_temporary_trace_goes_with_its_object(model: nn.Module) -> None:
@@ -86,19 +108,6 @@ def test_a_full_disk_leaves_the_older_trace(
     assert (tmp_path / "run" / "index.json").read_text() == before
     assert leftovers(tmp_path) == ["run"]
     assert torch.equal(mk.Trace.load(tmp_path / "run").tensor("2"), model(X))
-
-
-def test_a_full_disk_in_the_middle_of_many_blocks_does_not_hang(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "write", full)
-    x = torch.zeros(3 * stream.BLOCKS * stream.BLOCK_BYTES // 4)
-    with pytest.raises(mk.MigrateError, match="full"):
-        mk.capture(nn.Identity(), x, store=tmp_path / "run", sketches=False)
-    assert leftovers(tmp_path) == []
 
 
 def test_a_network_that_raises_leaves_the_older_trace(tmp_path: Path, model: nn.Module) -> None:

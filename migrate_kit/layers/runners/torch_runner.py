@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -124,8 +125,9 @@ class _Run:
         for name, module in self.model.named_modules():
             if name and name == selection.start:
                 self._keep(stack, module.register_forward_pre_hook(self._open_window))
-            owns = next(module.parameters(recurse=False), None) is not None
-            leaf = next(module.children(), None) is None
+            # The dicts themselves: their public walks take a tenth of a millisecond each call.
+            owns = any(p is not None for p in module._parameters.values())  # noqa: SLF001
+            leaf = not any(m is not None for m in module._modules.values())  # noqa: SLF001
             if (owns or leaf) and selection.wants(name):
                 self._hook_layer(stack, name, module, owns=owns)
             if name and name == selection.end:
@@ -144,7 +146,7 @@ class _Run:
         plain = Source("forward", name, path_in_model, kind, parameters=owns)
 
         def before(_: torch.nn.Module, args: Any, kwargs: Any) -> None:
-            if not self.active or not recorder.keeps_inputs:
+            if not self.active:
                 pending.append(None)
                 return
             call = self.calls[name] = self.calls.get(name, -1) + 1
@@ -164,6 +166,9 @@ class _Run:
                 recorder.add(plain.at(path), tensor, arguments)
                 self._watch_gradient(tensor, name + path, kind)
 
+        if not recorder.keeps_inputs:
+            self._keep(stack, module.register_forward_hook(after))
+            return
         # always_call: a forward that raises and is caught and called again must not leave its
         # arguments to the next call.
         self._keep(stack, module.register_forward_pre_hook(before, with_kwargs=True))
@@ -303,7 +308,7 @@ def _closed_over(function: Callable[..., Any]) -> Iterator[tuple[str, torch.Tens
 
 
 def _device_of(model: torch.nn.Module) -> torch.device:
-    for tensor in (*model.parameters(), *model.buffers()):
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
         return tensor.device
     return torch.device("cpu")
 
