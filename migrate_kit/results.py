@@ -61,7 +61,11 @@ class Result:
         }
 
     def save(self, project: ResultKeeper, name: str | None = None) -> Any:
-        """Add this result to ``project.results`` under ``name`` (default: its kind)."""
+        """Add this result to ``project.results`` under ``name`` (default: its kind).
+
+        A result of the same name is replaced. What is kept is a JSON file in the project's folder
+        ``migrate_kit_results``.
+        """
         return project.keep(self, name)
 
     def show(self) -> Any:

@@ -14,6 +14,7 @@ from migrate_kit.layers.noise import ASSUMED_IN_U, NoiseFloor, noise_floor
 from migrate_kit.layers.pairing import How, Pair, pair, pair_by_map
 from migrate_kit.layers.replay import Replayer
 from migrate_kit.layers.runners.borrowed import one_thread
+from migrate_kit.layers.runners.torch_runner import ROOT
 from migrate_kit.layers.store import Trace
 from migrate_kit.results import Finding, Result, findings_html, number, table_html
 
@@ -112,11 +113,15 @@ class LayerDiff(Result):
 
         return LayerDiffWidget(self)
 
-    def as_page(self, rows: int = 50) -> Any:
-        """Return the same table as one page of HTML, for front ends without the extension."""
-        from migrate_kit.widgets.layer_diff import as_page
+    def as_page(self, rows: int = 50, path: str | Path | None = None) -> Any:
+        """Return the same table as one page of HTML, for front ends without the extension.
 
-        return as_page(self, rows)
+        ``rows`` is how many layers keep their details; with ``path`` the page is written there, to
+        be opened in any browser, and the path returned.
+        """
+        from migrate_kit.widgets.layer_diff import as_page, write_page
+
+        return as_page(self, rows) if path is None else write_page(self, Path(path), rows)
 
     def _html(self) -> str:
         flagged = [r for r in self.rows if r.verdict != "same"]
@@ -229,7 +234,7 @@ def compare(
     judge = Judge(ours, theirs, floor, dtype)
     with one_thread():
         rows = [judge(p, replays.get(i)) for i, p in enumerate(pairs)]
-    rows = _innermost(rows)
+    rows = _innermost(rows, pairs)
     findings.extend(_findings(rows))
     return LayerDiff(ours, theirs, pairs, rows, findings, noise=floor)
 
@@ -310,15 +315,21 @@ def _foreign_noise(floor: NoiseFloor, trace: Trace) -> list[Finding]:
     return [Finding("warning", what, "noise=", "measure it with this model: mk.noise_floor(model)")]
 
 
-def _innermost(rows: list[LayerRow]) -> list[LayerRow]:
+def _innermost(rows: list[LayerRow], pairs: list[Pair]) -> list[LayerRow]:
     """Where a module and one inside it are both made here, it is the inner one's doing."""
-    made = {r.layer.split("#")[0] for r in rows if r.origin == "made here"}
+    # The root has no name of its own: every other layer is inside it.
+    modules = [p.reference.module or ROOT if p.reference else "" for p in pairs]
+    made = {m for r, m in zip(rows, modules, strict=True) if r.origin == "made here"}
     return [
         replace(r, origin="inherited", note=r.note or "made in a layer inside it")
-        if r.origin == "made here" and any(m.startswith(f"{r.layer.split('#')[0]}.") for m in made)
+        if r.origin == "made here" and any(_is_inside(m, module) for m in made)
         else r
-        for r in rows
+        for r, module in zip(rows, modules, strict=True)
     ]
+
+
+def _is_inside(inner: str, outer: str) -> bool:
+    return inner != outer and (outer == ROOT or inner.startswith(f"{outer}."))
 
 
 def _findings(rows: list[LayerRow]) -> list[Finding]:
@@ -333,15 +344,21 @@ def _findings(rows: list[LayerRow]) -> list[Finding]:
         found.append(
             Finding("error", "no layer of one run was found in the other", "", "pass pairing={...}")
         )
-    alone = [r for r in rows if r.verdict == "unpaired" and not r.note.startswith("computed")]
-    if alone:
-        names = ", ".join(r.layer or r.candidate for r in alone[:5])
-        found.append(
-            Finding(
-                "info", f"{len(alone)} tensors have no counterpart", names, "pairing={'a': 'b'}"
-            )
-        )
+    found.extend(_unpaired(rows))
     return found
+
+
+def _unpaired(rows: list[LayerRow]) -> list[Finding]:
+    alone = [r for r in rows if r.verdict == "unpaired" and not r.note.startswith("computed")]
+    ours = [r.layer for r in alone if r.layer]
+    theirs = [r.candidate for r in alone if not r.layer]
+    if not alone:
+        return []
+    what = f"{len(ours)} tensors of the reference and {len(theirs)} of the candidate are unpaired"
+    fix = "they are not compared; where two belong together, name them in pairing="
+    if ours and theirs:
+        fix += f"{{{ours[0]!r}: {theirs[0]!r}}}"
+    return [Finding("info", what, ", ".join([*ours[:5], *theirs[: 5 - len(ours[:5])]]), fix)]
 
 
 def _owner(first: LayerRow, rows: list[LayerRow]) -> LayerRow | None:
@@ -352,7 +369,7 @@ def _owner(first: LayerRow, rows: list[LayerRow]) -> LayerRow | None:
     if first.origin != "inherited":
         return None
     made = (r for r in rows if r.origin == "made here")
-    return next((r for r in made if first.layer.startswith(f"{r.layer}.")), None)
+    return next((r for r in made if _is_inside(first.layer, r.layer)), None)
 
 
 def _sentence(first: LayerRow, owner: LayerRow | None) -> str:

@@ -106,20 +106,20 @@ class NoiseFloor(Result):
     def doubt(self, records: list[Record]) -> None:
         """Take out what was not rounding, and say so.
 
-        An error of exactly zero in a layer with weights means that the float64 run was not float64
-        there (a hard-coded ``.float()``, or a reference in float64 already); a huge one that it was
-        another computation.
+        An error of exactly zero in a layer that computes with weights means that the float64 run
+        was not float64 there (a hard-coded ``.float()``, or a reference in float64 already); a huge
+        one that it was another computation.
         """
         forward = {"forward", "output", "loss"}
         floats = [
             r for r in records if r.channel in forward and r.key in self and "float" in r.dtype
         ]
-        same = [
-            r for r in floats if r.parameters and self.measured[r.key].relative == 0 < r.stats.norm
-        ]
+        unrounded = [r for r in floats if self.measured[r.key].error == 0 and not _selects(r)]
+        same = [r for r in unrounded if r.parameters and r.stats.norm > 0]
         if same:
-            self._forget(r for r in floats if self.measured[r.key].error == 0)
-            what = f"{len(same)} layers compute the same in float64: their rounding is assumed"
+            self._forget(unrounded)
+            many = f"{len(same)} layers compute" if len(same) > 1 else "1 layer computes"
+            what = f"{many} the same in float64: the rounding there is assumed"
             self.findings.append(Finding("info", what, same[0].name, "a .float() in the layer?"))
         limit = min(0.5, NOT_ROUNDING_IN_U * self._u)
         wild = [
@@ -203,6 +203,11 @@ class NoiseFloor(Result):
                 "write one with noise_floor(...).to_file(path)",
             ) from error
         return cls(d["dtype"], measured)
+
+
+def _selects(record: Record) -> bool:
+    """Whether a layer only picks rows of its weights, which rounds nothing."""
+    return record.kind == "Embedding"
 
 
 def _noise_from(values: dict[str, Any]) -> LayerNoise:

@@ -7,9 +7,22 @@ float64 run of the first model: up to 2 is the same arithmetic, above 8 the laye
 """
 
 import copy
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 
 import torch
+
+
+def tensors(value: object, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield what a layer returned, tensor by tensor: ``lstm[0]``, ``lstm[1][0]``, ``head['box']``."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from tensors(item, f"{path}[{key!r}]")
+    elif isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from tensors(item, f"{path}[{index}]")
 
 
 def outputs(model: torch.nn.Module, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -19,10 +32,10 @@ def outputs(model: torch.nn.Module, *inputs: torch.Tensor) -> dict[str, torch.Te
 
     def hook(name: str) -> Callable[[object, object, object], None]:
         def keep(_module: object, _inputs: object, output: object) -> None:
-            if isinstance(output, torch.Tensor):
-                calls = sum(key.split("#")[0] == name for key in found)
+            for path, tensor in tensors(output, name):
+                calls = sum(key.split("#")[0] == path for key in found)
                 # A copy: the next layer may change this tensor in place.
-                found[f"{name}#{calls}" if calls else name] = output.detach().double().clone()
+                found[f"{path}#{calls}" if calls else path] = tensor.detach().double().clone()
 
         return keep
 
@@ -56,7 +69,9 @@ def first_difference(
             print(f"{name:40} no counterpart of the same shape")
             continue
         rounding = max((a - exact[name]).norm().item(), 2.0**-24 * a.norm().item())
-        ratio = (b - a).norm().item() / rounding if rounding else 0.0
+        apart = (b - a).norm().item()
+        # An all-zero tensor rounds to nothing: any difference there is a difference.
+        ratio = apart / rounding if rounding else (math.inf if apart else 0.0)
         # A NaN in one run only makes the ratio NaN, which is not <= 8.
         verdict = "same" if ratio <= 2 else "look" if ratio <= 8 else "differs"
         if verdict == "differs" and first is None:

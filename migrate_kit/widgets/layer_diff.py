@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import anywidget
 import traitlets
 
+from migrate_kit.files import write_text
 from migrate_kit.widgets import wire
 from migrate_kit.widgets.detail import Limits
 from migrate_kit.widgets.wire import shorten
@@ -161,6 +162,27 @@ def as_page(diff: ShownDiff, rows: int = 50) -> HTML:
     """
     from IPython.display import HTML
 
+    page, kept = _page(diff, rows)
+    return HTML(
+        f"<div><iframe title='Layer differences' sandbox='allow-scripts' width='100%'"
+        f" height='{_PAGE_HEIGHT}' style='border:0' srcdoc=\"{html.escape(page)}\"></iframe>"
+        f"<p>{html.escape(repr(diff))}. Without a kernel; this output holds {kept}"
+        f" ({len(page) / 1e6:.1f} MB).</p></div>"
+    )
+
+
+def write_page(diff: ShownDiff, path: Path, rows: int = 50) -> Path:
+    """Write the page of :func:`as_page` to ``path``, to be opened in any browser.
+
+    Raises
+    ------
+    MigrateError
+        If ``path`` cannot be written.
+    """
+    return write_text(path, _page(diff, rows)[0])
+
+
+def _page(diff: ShownDiff, rows: int) -> tuple[str, str]:
     answers, room = {}, _PAGE_BYTES
     for i in _interesting(diff)[: max(0, rows)]:
         answer = base64.b64encode(wire.answer(diff, i, 0, _PAGE_LIMITS)).decode()
@@ -185,13 +207,7 @@ def as_page(diff: ShownDiff, rows: int = 50) -> HTML:
         f"<script id='data' type='text/plain'>{base64.b64encode(data.encode()).decode()}</script>"
         f"<script type='module'>{code}\nstartPage({{ render }});</script></body></html>"
     )
-    size = len(page) / 1e6
-    return HTML(
-        f"<div><iframe title='Layer differences' sandbox='allow-scripts' width='100%'"
-        f" height='{_PAGE_HEIGHT}' style='border:0' srcdoc=\"{html.escape(page)}\"></iframe>"
-        f"<p>{html.escape(repr(diff))}. Without a kernel; this output holds {kept}"
-        f" ({size:.1f} MB).</p></div>"
-    )
+    return page, kept
 
 
 def _interesting(diff: ShownDiff) -> list[int]:

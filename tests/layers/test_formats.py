@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -13,6 +14,9 @@ from torch import nn
 
 import migrate_kit as mk
 from migrate_kit.layers.formats import round_mantissa, rounding_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 X = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(6))
 
@@ -70,3 +74,35 @@ def test_the_snippet_runs_alone() -> None:
     )
     assert done.stdout.splitlines()[-1] == "first difference: 1"
     assert "migrate_kit" not in path.read_text()
+
+
+def test_the_snippet_sees_inside_tuples_and_where_all_is_zero(tmp_path: Path) -> None:
+    script = """
+import torch
+from first_difference import first_difference
+
+class Two(torch.nn.Module):
+    def __init__(self, hidden, shift):
+        super().__init__()
+        torch.manual_seed(0)
+        self.lstm = torch.nn.LSTM(4, 3)
+        self.zero = torch.nn.Linear(3, 3, bias=True)
+        torch.nn.init.zeros_(self.zero.weight)
+        torch.nn.init.constant_(self.zero.bias, shift)
+        with torch.no_grad():
+            self.lstm.weight_hh_l0.mul_(hidden)
+
+    def forward(self, x):
+        return self.zero(self.lstm(x)[0])
+
+x = torch.randn(5, 2, 4)
+print("same", first_difference(Two(1, 0), Two(1, 0), x))
+print("zero", first_difference(Two(1, 0), Two(1, 1e-3), x))
+print("lstm", first_difference(Two(1, 0), Two(1.01, 0), x))
+"""
+    (tmp_path / "first_difference.py").write_text(mk.snippet("first_difference").path.read_text())
+    (tmp_path / "run.py").write_text(script)
+    command = [sys.executable, str(tmp_path / "run.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    said = [line for line in done.stdout.splitlines() if " R = " not in line]
+    assert said == ["same None", "zero zero", "lstm lstm[0]"]

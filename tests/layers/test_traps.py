@@ -416,3 +416,56 @@ def test_moved_keeps_the_kinds_of_containers() -> None:
     assert back["a"][0].dtype == torch.float64
     assert back["a"][0].data_ptr() != X.data_ptr()
     assert (type(back["a"][1]), back["a"][1][1], back["b"]) == (tuple, 1, None)
+
+
+# --- networks whose root, or whose layer, only hands on ------------------------------------------
+
+
+class WithToken(nn.Module):
+    """A root that owns a parameter, as a vision transformer's class token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.token = nn.Parameter(torch.randn(32))
+        self.first, self.second, self.third = (nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.third(self.second(self.first(x + self.token)).relu())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("layer", ["first", "second", "third"])
+def test_a_root_with_a_parameter_leaves_the_fault_to_the_layer(layer: str) -> None:
+    model = WithToken()
+    diff = mk.compare(mk.capture(model, X), mk.capture(broken(model, layer), X))
+    assert [r.layer for r in diff.made_here] == [layer]
+
+
+def test_a_fault_in_the_roots_own_parameter_is_the_roots() -> None:
+    model = WithToken()
+    other = copy.deepcopy(model)
+    other.token.data[0] += 1
+    diff = mk.compare(mk.capture(model, X), mk.capture(other, X))
+    assert [r.layer for r in diff.made_here] == ["(network)"]
+
+
+class Embedded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.table, self.head = nn.Embedding(50, 32), nn.Linear(32, 8)
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return self.head(self.table(index))  # type: ignore[no-any-return]
+
+
+def test_an_embedding_rounds_nothing_and_is_not_doubted() -> None:
+    model, index = Embedded(), torch.arange(16)
+    a = mk.capture(model, index)
+    assert mk.noise_floor(model, index).findings == []
+    coarse = copy.deepcopy(model)
+    coarse.table.weight.data = coarse.table.weight.data.bfloat16().float()
+    diff = mk.compare(a, mk.capture(coarse, index))
+    assert diff.first_divergence is not None
+    assert diff.first_divergence.layer == "table"
+    assert [r.layer for r in diff.made_here] == ["table"]

@@ -11,9 +11,10 @@ import re
 import pytest
 import torch
 
+from migrate_kit.errors import MigrateError
 from migrate_kit.layers.rows import LayerRow
 from migrate_kit.widgets import LayerDiffWidget, as_page, wire
-from migrate_kit.widgets.layer_diff import script, style, table_of
+from migrate_kit.widgets.layer_diff import script, style, table_of, write_page
 
 
 class Diff:
@@ -208,3 +209,10 @@ def test_hostile_names_cannot_leave_the_page():
     output = as_page(Diff([LayerRow(name, verdict="differs", note=name)]))
     assert "alert(1)" not in output.data
     assert "<img" not in page_of(output)
+
+
+def test_a_page_on_disk_is_the_page_in_the_frame(diff, tmp_path):
+    path = write_page(diff, tmp_path / "new" / "diff.html")
+    assert path.read_text(encoding="utf-8") == page_of(as_page(diff))
+    with pytest.raises(MigrateError, match="cannot write"):
+        write_page(diff, path / "below a file.html")
