@@ -14,7 +14,7 @@ import torch
 
 
 def tensors(value: object, path: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield what a layer returned, tensor by tensor: ``lstm[0]``, ``lstm[1][0]``, ``head['box']``."""
+    """Yield what a layer returned, tensor by tensor: ``lstm[0]``, ``head['box']``."""
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, dict):
