@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import traceback
 from pathlib import Path
@@ -11,13 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import migrate_kit as mk
+from migrate_kit.cli_text import finding_lines, row_table
 from migrate_kit.errors import MigrateError
 
 if TYPE_CHECKING:
-    from migrate_kit.layers.rows import LayerRow
+    from migrate_kit.layers.store import Trace
     from migrate_kit.project import Project
 
 DIFFERS, WRONG_USE, BROKEN = 1, 2, 3
+# Written into a trace's folder beside its index, and found there again.
+NOISE = "noise.json"
+SHOWN = 10
 
 app = typer.Typer(
     help="Walk a PyTorch model to other hardware, and see which layer differs and why.",
@@ -31,6 +34,24 @@ ProjectPath = Annotated[
     Path | None,
     typer.Option("--project", "-p", help="A migration.toml or its folder; 'sample' is the sample."),
 ]
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"migrate-kit {mk.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=lambda value: _version(wanted=value), is_eager=True),
+    ] = False,
+) -> None:
+    """Take the options that belong to no verb."""
+    del version
 
 
 @app.command()
@@ -55,8 +76,8 @@ def project(
     for what, value in opened.describe():
         typer.echo(f"  {what:<12} {value}")
     typer.echo(f"  {'results':<12} {', '.join(opened.results) or 'none yet'}")
-    for finding in opened.findings:
-        typer.echo(f"  {finding.level}: {finding.what} ({finding.where})")
+    for line in finding_lines(opened.findings):
+        typer.echo(f"  {line}")
     if run:
         typer.echo(f"  {'runs':<12} {_run(opened)}")
 
@@ -70,26 +91,50 @@ def capture(
     ] = None,
     *,
     tensors: Annotated[bool, typer.Option(help="Keep every tensor, not only statistics.")] = True,
+    noise: Annotated[
+        bool,
+        typer.Option(help="Also measure in float64 what rounding does, and keep it."),
+    ] = True,
 ) -> None:
     """Run the project's model once and record every layer."""
     opened = mk.open_project(path)
     runner: Any = mk.OnnxRunner(onnx) if onnx else opened.model()
     trace = mk.capture(runner, *opened.inputs(), tensors=tensors, store=out)
     typer.echo(f"{trace!r} in {out}")
+    if noise and onnx is None:
+        typer.echo(_keep_noise(trace, out))
 
 
 @app.command()
 def compare(
     reference: Annotated[Path, typer.Argument(help="The trace that is right.")],
     candidate: Annotated[Path, typer.Argument(help="The trace to judge.")],
+    noise: Annotated[
+        Path | None,
+        typer.Option(help=f"What rounding does to each layer; by default {NOISE} in REFERENCE."),
+    ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="List every layer.")] = False,
 ) -> None:
-    """Compare two traces layer by layer; exit code 1 when they differ."""
-    diff = mk.compare(mk.DumpRunner(reference), mk.DumpRunner(candidate))
+    """Compare two traces layer by layer.
+
+    Exit code: 0 the same but for rounding, 1 they differ, 2 wrong use, 3 a fault of this program.
+    """
+    kept = reference / NOISE
+    if noise is None and kept.is_file():
+        noise = kept
+    floor = None if noise is None else mk.NoiseFloor.from_file(noise)
+    diff = mk.compare(mk.DumpRunner(reference), mk.DumpRunner(candidate), noise=floor)
     typer.echo(repr(diff))
-    rows = [row for row in diff.rows if every or row.verdict not in {"same", "unpaired"}]
-    for line in _table(rows):
+    if noise is not None:
+        typer.echo(f"judged by the rounding measured in {noise}")
+    flagged = [row for row in diff.rows if row.verdict not in {"same", "unpaired"}]
+    rows = diff.rows if every else flagged[:SHOWN]
+    for line in row_table(rows):
+        typer.echo(line)
+    if not every and len(flagged) > SHOWN:
+        typer.echo(f"{len(flagged) - SHOWN} more are flagged; --all lists every layer")
+    for line in finding_lines(diff.findings):
         typer.echo(line)
     unpaired = sum(row.verdict == "unpaired" for row in diff.rows)
     if unpaired and not every:
@@ -129,36 +174,13 @@ def _run(opened: Project) -> str:
     return f"output {shape}"
 
 
-def _table(rows: list[LayerRow]) -> list[str]:
-    if not rows:
-        return []
-    cells = [("layer", "channel", "verdict", "R", "max abs", "origin", "note")]
-    # A layer's name comes from a stranger: no line breaks, no terminal control.
-    cells += [
-        (
-            _plain(row.layer or row.candidate),
-            row.channel,
-            row.verdict,
-            _number(row.R),
-            _number(row.max_abs),
-            row.origin,
-            _plain(row.note),
-        )
-        for row in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3g}"
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else "�" for c in text)
+def _keep_noise(trace: Trace, folder: Path) -> str:
+    try:
+        floor = mk.noise_floor(trace)
+    except MigrateError as error:
+        return f"what rounding does could not be measured: {error.what}"
+    floor.to_file(folder / NOISE)
+    return f"{floor!r} in {folder / NOISE}"
 
 
 if __name__ == "__main__":

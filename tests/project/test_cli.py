@@ -40,8 +40,91 @@ def test_the_walk(folder, write):
     assert done.returncode == 0, done.stderr
     differs = run("compare", folder / "a", folder / "c")
     assert differs.exit_code == 1
-    assert differs.output.splitlines()[2].startswith("0 ")  # the first convolution
-    assert len(run("compare", folder / "a", folder / "c", "--all").output) > len(differs.output)
+    lines = differs.output.splitlines()
+    assert lines[1].startswith("judged by the rounding measured in")
+    assert lines[3].startswith("0 ")  # the first convolution
+    assert "origin" not in lines[2]  # no model is in memory, so nothing is known of it
+    assert any(line.startswith("error: the runs part at '0'") for line in lines)
+    everything = run("compare", folder / "a", folder / "c", "--all").output
+    assert len(everything) > len(differs.output)
+
+
+def test_noise_is_measured_kept_and_used(folder, write):
+    write()
+    assert run("capture", folder / "a", "-p", folder).exit_code == 0
+    assert (folder / "a" / "noise.json").is_file()
+    assert run("capture", folder / "b", "-p", folder, "--no-noise").exit_code == 0
+    assert not (folder / "b" / "noise.json").exists()
+    assert "is assumed" in run("compare", folder / "b", folder / "a").output
+    named = run("compare", folder / "b", folder / "a", "--noise", folder / "a" / "noise.json")
+    assert named.exit_code == 0
+    assert "is assumed" not in named.output
+    # A trace is only ever replaced by a trace, and its old noise goes with it.
+    assert run("capture", folder / "a", "-p", folder, "--no-noise").exit_code == 0
+    assert not (folder / "a" / "noise.json").exists()
+
+
+def test_a_noise_file_that_is_none(folder, write):
+    write()
+    run("capture", folder / "a", "-p", folder)
+    (folder / "a" / "noise.json").write_text("[]")
+    assert "not a noise floor" in str(run("compare", folder / "a", folder / "a").exception)
+
+
+def test_a_model_that_cannot_run_in_float64_is_captured_all_the_same(folder, write):
+    write()
+    net = folder / "net.py"
+    net.write_text(
+        net.read_text()
+        + """
+class Single(torch.nn.Module):
+    def forward(self, x):
+        if x.dtype == torch.float64:
+            raise RuntimeError("float32 only")
+        return x * 2
+
+def build():
+    return Single()
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "migrate_kit.cli", "capture", "s", "-p", "."],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "could not be measured" in done.stdout
+
+
+def test_only_the_first_flagged_layers_are_listed(folder, write):
+    write()
+    net = folder / "net.py"
+    deep = """
+def build(shift=0.0):
+    torch.manual_seed(1)
+    layers = [torch.nn.Conv2d(3, 3, 1) for _ in range(14)]
+    layers[0].bias.data += shift
+    return torch.nn.Sequential(*layers)
+
+def shifted():
+    return build(1.0)
+"""
+    net.write_text(net.read_text() + deep)
+    for name, builder in (("deep", "build"), ("other", "shifted")):
+        write(model=f'builder = "net:{builder}"')
+        command = [sys.executable, "-m", "migrate_kit.cli", "capture", name, "-p", "."]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    shown = run("compare", folder / "deep", folder / "other").output
+    assert "5 more are flagged" in shown
+
+
+def test_version():
+    import migrate_kit
+
+    assert run("--version").output == f"migrate-kit {migrate_kit.__version__}\n"
 
 
 def test_layers_without_a_counterpart_are_counted_not_dropped(folder, write):

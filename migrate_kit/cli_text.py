@@ -1,0 +1,62 @@
+"""Rows and findings as lines for a terminal."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from migrate_kit.layers.rows import LayerRow
+    from migrate_kit.results import Finding
+
+
+def row_table(rows: Iterable[LayerRow]) -> list[str]:
+    """Return a header and one line a layer; columns that say nothing are left out."""
+    head = ("layer", "channel", "verdict", "R", "max abs", "origin", "note")
+    cells = [
+        (
+            plain(row.layer or row.candidate),
+            row.channel,
+            row.verdict,
+            _number(row.R),
+            _number(row.max_abs),
+            row.origin,
+            plain(row.note),
+        )
+        for row in rows
+    ]
+    if not cells:
+        return []
+    columns = [(h, *c) for h, *c in zip(head, *cells, strict=True) if any(c)]
+    return _aligned(list(zip(*columns, strict=True)))
+
+
+def finding_lines(findings: Iterable[Finding]) -> list[str]:
+    """Return what was found, one finding a line: ``level: what (where) -> what to do``."""
+    return [
+        plain(
+            f"{f.level}: {f.what}"
+            + (f" ({f.where})" if f.where else "")
+            + (f" -> {f.fix}" if f.fix else "")
+        )
+        for f in findings
+    ]
+
+
+def plain(text: str) -> str:
+    """Return a stranger's text on one line and without terminal control."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3g}"
