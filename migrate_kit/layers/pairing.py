@@ -161,21 +161,38 @@ def _forward(trace: Trace) -> list[Record]:
 
 
 def _by_scope(reference: Trace, candidate: Trace, matched: _Matched) -> None:
-    """Pair a module's k-th call with the last node of the k-th group of nodes in its scope."""
-    calls: dict[str, list[Record]] = defaultdict(list)
+    """Pair what a module's k-th call returned with the k-th group of nodes in its scope."""
+    calls: dict[str, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in _forward(reference):
-        if "[" not in record.name.removeprefix(record.module):
-            calls[record.module].append(record)
+        again = re.search(r"#(\d+)$", record.name.removeprefix(record.module))
+        calls[record.module][int(again[1]) if again else 0].append(record)
     groups: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for node in _forward(candidate):
         if node.scope:
             groups[_module_of(node.scope, calls)][node.scope].append(node)
-    for module, records in calls.items():
-        nodes = _split(groups.get(module, {}), len(records))
-        for record, group in zip(records, nodes, strict=False):
-            same = [n for n in group if n.shape == record.shape]
-            if same or group:
-                matched.put(record, (same or group)[-1], _outside_inputs(group))
+    for module, by_call in calls.items():
+        nodes = _split(groups.get(module, {}), len(by_call))
+        for records, group in zip(by_call.values(), nodes, strict=False):
+            if len(records) > 1:
+                _several(records, group, matched)
+            elif group:
+                same = [n for n in group if n.shape == records[0].shape]
+                matched.put(records[0], (same or group)[-1], _outside_inputs(group))
+
+
+def _several(records: list[Record], group: list[Record], matched: _Matched) -> None:
+    """Pair a tuple's tensors with the last nodes of their shapes, in order.
+
+    A state that starts as zeros has the final state's shape, and is expanded to it; a tensor that
+    the graph does not compute has no node and stays unpaired.
+    """
+    inputs = _outside_inputs(group)
+    for shape in {r.shape for r in records}:
+        ours = [r for r in records if r.shape == shape]
+        theirs = [n for n in group if n.shape == shape and n.kind not in ("Expand", "Identity")]
+        if len(theirs) >= len(ours):
+            for record, node in zip(ours, theirs[-len(ours) :], strict=True):
+                matched.put(record, node, inputs)
 
 
 def _split(scopes: dict[str, list[Record]], calls: int) -> list[list[Record]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -44,13 +45,13 @@ class Net(nn.Module):
 X = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(4))
 
 
-def export(model: nn.Module, path: Path, *, dynamo: bool) -> Path:
+def export(model: nn.Module, path: Path, *, dynamo: bool, x: torch.Tensor = X) -> Path:
     logging.disable(logging.WARNING)
     try:
         options = {"external_data": False, "verbose": False} if dynamo else {}
         torch.onnx.export(
             model,
-            (X,),
+            (x,),
             str(path),
             dynamo=dynamo,
             opset_version=18 if dynamo else 13,
@@ -167,3 +168,72 @@ def test_integer_bool_and_half_outputs(tmp_path: Path) -> None:
     }
     assert trace.tensor("b").tolist() == [True, False, True, False]
     assert np.asarray(trace.tensor("i")) == 2
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.Module], options: dict[str, Any]) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.rnn = kind(8, 6, **options)
+        self.head = nn.Linear(12 if options.get("bidirectional") else 6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.rnn(x)[0])  # type: ignore[no-any-return]
+
+
+# The exporter traces Python branches, and says so.
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (nn.LSTM, {}),
+        (nn.LSTM, {"batch_first": True}),
+        (nn.GRU, {"batch_first": True}),
+        (nn.LSTM, {"bidirectional": True}),
+        (nn.LSTM, {"num_layers": 2}),
+    ],
+)
+def test_a_recurrent_layers_outputs_are_paired(
+    kind: type[nn.Module], options: dict[str, Any], tmp_path: Path
+) -> None:
+    model, x = Recurrent(kind, options).eval(), torch.randn(5, 2, 8)
+    export(model, tmp_path / "m.onnx", dynamo=False, x=x)
+    diff = mk.compare(mk.capture(model, x), mk.capture(tmp_path / "m.onnx", x))
+    paired = {r.layer for r in diff.rows if r.layer and r.candidate}
+    # Two layers' states are never put together in the graph, as nobody uses them.
+    states = {"rnn[1]"} if kind is nn.GRU else {"rnn[1][0]", "rnn[1][1]"}
+    expected = {"rnn[0]"} if options.get("num_layers") else {"rnn[0]"} | states
+    assert {n for n in paired if n.startswith("rnn")} == expected
+    assert diff.ok
+    broken = copy.deepcopy(model)
+    broken.rnn.weight_hh_l0.data *= 1.01
+    export(broken, tmp_path / "b.onnx", dynamo=False, x=x)
+    wrong = mk.compare(mk.capture(model, x), mk.capture(tmp_path / "b.onnx", x))
+    assert wrong.first_divergence is not None
+    assert wrong.first_divergence.layer == "rnn[0]"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_attention_and_its_weights_are_paired(tmp_path: Path, *, dynamo: bool) -> None:
+    class Attends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.attention(x, x, x)  # type: ignore[no-any-return]
+
+    model, x = Attends().eval(), torch.randn(2, 5, 8)
+    export(model, tmp_path / "m.onnx", dynamo=dynamo, x=x)
+    diff = mk.compare(mk.capture(model, x), mk.capture(tmp_path / "m.onnx", x))
+    assert diff.ok
+    paired = {r.layer for r in diff.rows if r.layer and r.candidate}
+    assert {"attention[0]", "attention[1]"} <= paired
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(mk.MigrateError, match="no such file"):
+        mk.OnnxRunner(tmp_path / "gone.onnx")
+    with pytest.raises(mk.MigrateError, match="a folder"):
+        mk.OnnxRunner(tmp_path)

@@ -53,6 +53,9 @@ class OnnxRunner:
 
         self.path = Path(path)
         self.providers, self.optimization = list(providers), optimization
+        if not self.path.is_file():
+            what = "this is a folder" if self.path.is_dir() else "no such file"
+            raise MigrateError(what, str(self.path), "name the .onnx file that you exported")
         try:
             self.model = onnx.load(str(self.path), load_external_data=False)
         except (OSError, DecodeError, ValueError) as error:
