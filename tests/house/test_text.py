@@ -4,6 +4,8 @@ import csv
 import re
 import shutil
 import subprocess
+import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -37,9 +39,10 @@ def files():
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         names = [name for name in listed.stdout.split("\0") if name]
     else:
-        skip = {".venv", "build", "node_modules", "__pycache__"}
+        lines = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+        ignored = [".git", *(line.rstrip("/") for line in lines)]
         paths = (p.relative_to(ROOT) for p in ROOT.rglob("*") if p.is_file())
-        names = [str(p) for p in paths if not skip & set(p.parts)]
+        names = [str(p) for p in paths if not any(fnmatch(a, b) for a in p.parts for b in ignored)]
     return [ROOT / n for n in names if Path(n).suffix in TEXT or Path(n).suffix == ""]
 
 
@@ -59,6 +62,16 @@ def test_the_rules_find_what_they_are_for():
     assert PATHS.search("/" + "work/main/a.py")
     assert not PATHS.search("a/work/b and framework/x")
     assert len(FILES) > 30
+
+
+def test_without_git_nothing_that_was_made_or_installed_is_read(tmp_path, monkeypatch):
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    made = (".venv/a", "benchmarks/.venv-peers/lib/a", "build/a", "node_modules/a", "__pycache__/a")
+    for name in (*made, "benchmarks/kept", "x.egg-info/a", ".hypothesis/a"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.py").touch()
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert {p.name for p in files()} == {".gitignore", "kept.py"}
 
 
 @pytest.mark.parametrize("name", table_names())
