@@ -6,7 +6,7 @@ READY := .venv/.ready
 # Extra arguments for JupyterLab go through the environment, so that no shell reads them twice.
 export LAB_ARGS
 
-.PHONY: help lab test run bench notebooks lint
+.PHONY: help lab test test-environments run bench notebooks lint
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,10 @@ lab: $(READY)
 ## make test       set up once, run every check
 test: $(READY)
 	@.venv/bin/python tools/run_tests.py
+
+## make test-environments  let the doctor examine faulty environments; downloads about 1 GB
+test-environments: $(READY)
+	@.venv/bin/python tools/test_environments.py
 
 ## make run        run every notebook on your project; results in build/index.html
 run: $(READY)

@@ -21,6 +21,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     # What __getattr__ does at run time, said so that editors complete and mypy checks.
     from migrate_kit import check
+    from migrate_kit.environment.doctor import check_environment
+    from migrate_kit.environment.explain import explain, explain_box
     from migrate_kit.errors import MigrateError
     from migrate_kit.front_end import setup_front_end
     from migrate_kit.layers.capture import capture
@@ -46,7 +48,10 @@ _HOMES = {
     "RoundingTable": "migrate_kit.layers.formats",
     "Trace": "migrate_kit.layers.store",
     "capture": "migrate_kit.layers.capture",
+    "check_environment": "migrate_kit.environment.doctor",
     "compare": "migrate_kit.layers.compare",
+    "explain": "migrate_kit.environment.explain",
+    "explain_box": "migrate_kit.environment.explain",
     "noise_floor": "migrate_kit.layers.noise",
     "open_project": "migrate_kit.project",
     "rounding_table": "migrate_kit.layers.formats",
@@ -67,7 +72,10 @@ __all__ = [
     "__version__",
     "capture",
     "check",
+    "check_environment",
     "compare",
+    "explain",
+    "explain_box",
     "noise_floor",
     "open_project",
     "rounding_table",

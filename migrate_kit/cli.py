@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import migrate_kit as mk
-from migrate_kit.cli_text import finding_lines, row_table
+from migrate_kit.cli_text import answer_lines, finding_lines, one_line, plain, row_table
 from migrate_kit.errors import MigrateError
 
 if TYPE_CHECKING:
@@ -123,11 +123,16 @@ def compare(
     kept = reference / NOISE
     if noise is None and kept.is_file():
         noise = kept
+    ours = mk.DumpRunner(reference).load()
     floor = None if noise is None else mk.NoiseFloor.from_file(noise)
-    diff = mk.compare(mk.DumpRunner(reference), mk.DumpRunner(candidate), noise=floor)
+    if floor is not None:
+        floor.doubt(ours.records)  # a file may hold errors that no rounding makes
+    diff = mk.compare(ours, mk.DumpRunner(candidate), noise=floor)
     typer.echo(repr(diff))
     if noise is not None:
         typer.echo(f"judged by the rounding measured in {noise}")
+    else:
+        typer.echo(f"no {NOISE} in {reference}: capture writes one where float64 can run")
     flagged = [row for row in diff.rows if row.verdict not in {"same", "unpaired"}]
     rows = diff.rows if every else flagged[:SHOWN]
     for line in row_table(rows):
@@ -143,12 +148,62 @@ def compare(
         raise typer.Exit(DIFFERS)
 
 
+@app.command()
+def doctor(
+    target: Annotated[str | None, typer.Argument(help="What to judge for, as ascend910b.")] = None,
+    facts: Annotated[
+        Path | None, typer.Option(help="Judge what another machine's --save kept.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Keep what was read here, as JSON.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="Write a Jupyter kernel of this name with the variables.")
+    ] = None,
+    env_script: Annotated[
+        Path | None, typer.Option(help="Write a script that sets the variables.")
+    ] = None,
+    *,
+    probes: Annotated[bool, typer.Option(help="Try imports, each in its own process.")] = True,
+    every: Annotated[bool, typer.Option("--all", help="List what is in order too.")] = False,
+) -> None:
+    """Examine this machine; exit code 1 if something is wrong."""
+    from migrate_kit.environment.facts import Facts
+
+    known = None if facts is None else Facts.load(facts)
+    report = mk.check_environment(target, probes=probes, facts=known)
+    for line in report.lines(every=every):
+        typer.echo(line)
+    if save is not None:
+        report.facts.save(save)
+        typer.echo(f"kept in {save}")
+    if kernel is not None:
+        typer.echo(f"wrote {report.kernel_spec(kernel)}")
+    if env_script is not None:
+        typer.echo(f"wrote {report.env_script(env_script)}")
+    if not report.ok:
+        raise typer.Exit(DIFFERS)
+
+
+@app.command()
+def explain(
+    log: Annotated[Path, typer.Argument(help="A log file; - reads what is piped in.")],
+    language: Annotated[str, typer.Option(help="en or zh.")] = "en",
+) -> None:
+    """Say what an error message or log means; exit code 1 if nothing in it is known."""
+    found = mk.explain(sys.stdin.buffer.read() if str(log) == "-" else log, language)
+    for line in answer_lines(found):
+        typer.echo(line)
+    if found.unknown:
+        raise typer.Exit(DIFFERS)
+
+
 def main() -> None:
     """Run the command line; a user's error is three lines and exit code 2."""
     try:
         app()
     except MigrateError as error:
-        typer.echo(f"error: {error}", err=True)
+        # Line by line: the three lines may quote a stranger's text.
+        text = "\n".join(plain(line) for line in str(error).split("\n"))
+        typer.echo(f"error: {text}", err=True)
         sys.exit(WRONG_USE)
     except Exception:  # noqa: BLE001 - Python's own exit code, 1, already means "they differ"
         traceback.print_exc()
@@ -163,9 +218,13 @@ def _run(opened: Project) -> str:
         with torch.no_grad():
             output = model(*inputs)
     except Exception as error:
+        given = "; ".join(
+            f"number {n} is {str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
+            for n, x in enumerate(inputs, 1)
+        )
         raise MigrateError(
-            f"the model does not run on these inputs: {type(error).__name__}: {error}",
-            "[[inputs]]",
+            f"the model does not run on these inputs: {type(error).__name__}: {one_line(error)}",
+            f"{opened.source}, [[inputs]]: {given}",
             "give one input for each argument of forward(), in its shape and dtype",
         ) from error
     shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
@@ -178,7 +237,7 @@ def _keep_noise(trace: Trace, folder: Path) -> str:
     try:
         floor = mk.noise_floor(trace)
     except MigrateError as error:
-        return f"what rounding does could not be measured: {error.what}"
+        return f"what rounding does could not be measured: {one_line(error.what)}"
     floor.to_file(folder / NOISE)
     return f"{floor!r} in {folder / NOISE}"
 

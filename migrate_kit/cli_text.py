@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from migrate_kit.environment.diagnosis import Diagnosis
     from migrate_kit.layers.rows import LayerRow
     from migrate_kit.results import Finding
 
@@ -45,9 +46,30 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
     ]
 
 
+def answer_lines(found: Diagnosis) -> list[str]:
+    """Return the root cause with its fix, then the other answers and suspects, a line each."""
+    lines = []
+    if found.root is None:
+        lines.append("nothing in this text is known")
+    else:
+        root = found.root
+        lines.append(f"{root.id}, line {root.line}: {root.meaning}")
+        told = (root.text, root.cause, root.fix, root.command, root.next_check, root.source)
+        names = ("it says", "cause", "fix", "command", "check next", "source")
+        lines += [f"  {name:<11}{text}" for name, text in zip(names, told, strict=True) if text]
+    lines += [f"also {a.id}, line {a.line}: {a.meaning}" for a in found.answers[1:]]
+    lines += [f"perhaps the first error, line {s.line}: {s.text}" for s in found.suspects]
+    return [plain(line) for line in lines] + finding_lines(found.notes)
+
+
 def plain(text: str) -> str:
     """Return a stranger's text on one line and without terminal control."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def one_line(text: object) -> str:
+    """Return a text, as of an error, on one line."""
+    return plain(" ".join(str(text).split()))
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:

@@ -53,7 +53,9 @@ class ImageInput:
         except Exception as error:
             # Pillow's decoders raise OSError, ValueError, SyntaxError, struct.error and more.
             raise MigrateError(
-                f"the image cannot be read: {error}", str(self.path), "open and save it anew as PNG"
+                f"the image cannot be read: {error}",
+                f"image {self.path}",
+                "open and save it anew as PNG",
             ) from error
 
     def __str__(self) -> str:
@@ -89,7 +91,7 @@ class ArrayInput:
         except Exception as error:
             raise MigrateError(
                 f"the array cannot be read: {error}",
-                str(self.path),
+                f"npy {self.path}",
                 "write one numeric array with numpy.save",
             ) from error
 
@@ -171,7 +173,7 @@ def image_tensor(image: Any, how: ImageInput) -> torch.Tensor:
         if height > image.height or width > image.width:
             raise MigrateError(
                 f"a crop of {height} by {width} does not fit {image.height} by {image.width}",
-                f"{how.path.name}, crop",
+                f"crop of {how.path.name}",
                 "make resize larger or crop smaller",
             )
         top, left = round((image.height - height) / 2), round((image.width - width) / 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import traceback
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ def build_model(
         raise MigrateError(
             f"the builder fails: {type(error).__name__}: {error}",
             where,
-            "check [model] kwargs against its signature; the full traceback is above",
+            f"check [model] kwargs against its signature{_raised_in(error)}",
         ) from error
     if not isinstance(model, torch.nn.Module):
         raise MigrateError(
@@ -112,7 +113,10 @@ def load_weights(model: torch.nn.Module, path: Path, where: str) -> None:
     """Load a file's state_dict into the model; every name and shape must fit."""
     import torch
 
-    state = read_weights(path)
+    try:
+        state = read_weights(path)
+    except MigrateError as error:
+        raise MigrateError(error.what, f"{where}, weights {error.where}", error.fix) from error
     if all(name.startswith("module.") for name in state):
         # DataParallel's prefix; a network with a child of that name keeps it.
         bare = {name.removeprefix("module."): value for name, value in state.items()}
@@ -150,9 +154,11 @@ def _wanted_globals(path: Path, refusal: str) -> list[str]:
     import torch
 
     try:
-        return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+        found = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
     except Exception:  # noqa: BLE001 - damaged, or the format before 1.6: then only the first is known
-        return re.findall(r"GLOBAL ([\w.]+)", refusal)
+        found = re.findall(r"GLOBAL ([\w.]+)", refusal)
+    # A text that begins with a c reads as a pickle that wants something without a name.
+    return [name for name in found if re.fullmatch(r"\w[\w.]*\.\w+", name)]
 
 
 def _state_dict(loaded: Any, path: Path) -> dict[str, Any]:
@@ -203,8 +209,18 @@ def _attribute(module: ModuleType, attribute: str, where: str) -> Callable[..., 
     return found  # type: ignore[no-any-return]
 
 
+def _raised_in(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    if len(frames) < 2:  # the call itself was refused
+        return ""
+    return f"; raised in {Path(frames[-1].filename).name}, line {frames[-1].lineno}"
+
+
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+    # What stands around its reason tells how to load the file all the same, by running its code.
+    _, refused, reason = str(error).partition("WeightsUnpickler error: ")
+    text = re.split(r"\n|\. Please use", reason.strip())[0] if refused else str(error)
+    return " ".join(text.split())[:200]
 
 
 def _few(names: list[Any], most: int = 3) -> str:

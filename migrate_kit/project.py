@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RESULTS = "migrate_kit_results"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MOST_BYTES = 64 << 20
+# Of the weights that a builder draws.
+_SEED = 0
 
 
 class Project:
@@ -68,6 +70,11 @@ class Project:
     def weights(self) -> Path | None:
         """The file of the weights, or None if the builder brings them."""
         raise NotImplementedError
+
+    @property
+    def source(self) -> str:
+        """What an error text calls the place that describes it: the file, or the sample."""
+        return "the embedded sample"
 
     def keep(self, result: Result, name: str | None = None) -> str:
         """Add ``result.to_dict()`` to :attr:`results` and to disk; return the name it is under."""
@@ -156,14 +163,22 @@ class UserProject(Project):
         # Without weights the numbers are random, but the same ones in every call: two traces of
         # one project must not differ in the network.
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+            torch.manual_seed(_SEED)
             model = build_model(find_builder(m.builder, m.folder, where), kwargs, where)
         if m.weights and not m.weights_argument:
             load_weights(model, m.weights, where)
         return model
 
     def inputs(self) -> tuple[torch.Tensor, ...]:  # noqa: D102
-        return tuple(i.tensor() for i in self.migration.inputs)
+        return tuple(self._input(number) for number in range(1, len(self.migration.inputs) + 1))
+
+    def _input(self, number: int) -> torch.Tensor:
+        try:
+            return self.migration.inputs[number - 1].tensor()
+        except MigrateError as error:
+            # An input knows its key, but neither the file nor which of the inputs it is.
+            where = f"{self.source}, [[inputs]] number {number}, {error.where}"
+            raise MigrateError(error.what, where, error.fix) from error
 
     @property
     def labels(self) -> list[str] | None:  # noqa: D102
@@ -173,9 +188,14 @@ class UserProject(Project):
     def weights(self) -> Path | None:  # noqa: D102
         return self.migration.weights
 
+    @property
+    def source(self) -> str:  # noqa: D102
+        return str(self.migration.file)
+
     def describe(self) -> list[tuple[str, str]]:  # noqa: D102
         m = self.migration
-        weights = m.weights.name if m.weights else "from the builder"
+        own = f"random, seed {_SEED}, unless the builder loads its own"
+        weights = m.weights.name if m.weights else own
         labels = f"{len(m.labels)} classes" if m.labels else "none"
         inputs = [(f"input {n}", str(i)) for n, i in enumerate(m.inputs)]
         return [("model", m.builder), ("weights", weights), *inputs, ("labels", labels)]

@@ -20,6 +20,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = "notebooks/00_start_here.ipynb"
 DEADLINE = 120.0
+# What a server may listen on that this machine calls localhost.
+EVERYWHERE = ("", "*", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104
 # No news, no update check, no extension shop: the workbook opens no connection by itself.
 OFFLINE = [
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
@@ -64,10 +66,12 @@ def command(*, headless: bool) -> list[str]:
     first = ROOT / FIRST
     return [
         sys.executable,
-        "-m",
-        "jupyterlab",
+        "-P",  # tools/ is no place to import from
+        str(Path(__file__).with_name("quiet_lab.py")),
         f"--ServerApp.root_dir={ROOT}",
-        "--log-level=WARN",  # or the banner scrolls away
+        # Or the banner scrolls away; JupyterLab has a level beside its server's.
+        "--log-level=WARN",
+        "--LabApp.log_level=WARN",
         *OFFLINE,
         *(["--no-browser"] if headless else []),
         *(["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []),
@@ -108,24 +112,30 @@ def wait_for(server: subprocess.Popen[bytes]) -> dict[str, Any] | None:
 
 def banner(info: dict[str, Any], *, headless: bool) -> str:
     """Return what a newcomer needs to know, and no more."""
-    port = info["port"]
+    if info.get("sock"):  # LAB_ARGS asked for it; JupyterLab itself says how to reach that
+        return "\nThe workbook is open. Stop with Ctrl-C.\n"
+    port, listens = info["port"], info.get("hostname", "")
+    own = "localhost" if listens in EVERYWHERE else f"[{listens}]" if ":" in listens else listens
+    # Through the tunnel, whatever the server listens on is this computer's port.
+    host = "localhost" if headless else own
+    scheme = "https" if info.get("secure") else "http"
     token = f"?token={info['token']}" if info.get("token") else ""
     page = f"lab/tree/{FIRST}" if (ROOT / FIRST).exists() else "lab"
     lines = [
         "",
         "-" * 78,
-        "The workbook is open. Its address, with the token that lets you in:",
+        f"The workbook is open. Its address{', with the token that lets you in' if token else ''}:",
         "",
-        f"    http://localhost:{port}{info['base_url']}{page}{token}",
+        f"    {scheme}://{host}:{port}{info['base_url']}{page}{token}",
         "",
     ]
     if headless:
         here = os.environ.get("SSH_CONNECTION", "").split()
-        host = here[2] if len(here) > 2 else "THIS-MACHINE"
+        machine = here[2] if len(here) > 2 else "THIS-MACHINE"
         lines += [
             "No display here. From your own computer, first:",
             "",
-            f"    ssh -L {port}:localhost:{port} {user()}@{host}",
+            f"    ssh -L {port}:{own}:{port} {user()}@{machine}",
             "",
             "and then open the address above in your own browser.",
             "",

@@ -32,7 +32,7 @@ ALLOWED = {
     **dict.fromkeys(PROJECT, BASE | PROJECT),
     **dict.fromkeys(SIDE_BY_SIDE, BASE | {"layers"}),
     "report": BASE | {"layers"} | SIDE_BY_SIDE,
-    "cli_text": BASE | {"layers"},
+    "cli_text": BASE | {"environment", "layers"},
     "cli": BASE | PROJECT | SIDE_BY_SIDE | {"__init__", "cli_text", "layers", "report"},
 }
 # Any room may explain an error and load a checkpoint.

@@ -15,7 +15,10 @@ NOTEBOOKS = sorted(
     p for p in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts
 )
 MOST_LINES, MOST_BYTES = 15, 300_000
-PRIVATE = re.compile(r"(?<![\w.:/])/(?:home|root|tmp|work|Users|var|opt|mnt)/[\w.-]+|[A-Z]:\\Users")
+# Snapshots of environments name folders that stand for anybody's: /opt/venv, /opt/overlays.
+PRIVATE = re.compile(
+    r"(?<![\w.:/])/(?!opt/(?:venv|overlays|job)\b)(?:home|root|tmp|work|Users|var|opt|mnt)/[\w.-]+|[A-Z]:\\Users"
+)
 ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}")
 UNCOMPARED = {"nbval-ignore-output", "nbval-skip"}
 UNCOMPARED_COMMENT = re.compile(r"#\s*(?:NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)")

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import logging
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import lab  # noqa: E402
 import publish  # noqa: E402
+import quiet_lab  # noqa: E402
 import run_notebooks  # noqa: E402
 import run_tests  # noqa: E402
 import set_up  # noqa: E402
@@ -112,6 +114,46 @@ def test_the_banner_says_the_ssh_line(monkeypatch):
     assert "ssh" not in lab.banner(info, headless=False)
 
 
+@pytest.mark.parametrize(
+    ("info", "headless", "address"),
+    [
+        ({"hostname": "0.0.0.0"}, False, "http://localhost:8899/"),  # noqa: S104
+        ({"hostname": "10.0.0.9"}, False, "http://10.0.0.9:8899/"),
+        ({"hostname": "fe80::1", "secure": True}, False, "https://[fe80::1]:8899/"),
+        ({"hostname": "10.0.0.9"}, True, "http://localhost:8899/"),
+    ],
+)
+def test_the_banner_names_an_address_that_answers(info, headless, address):
+    text = lab.banner({"port": 8899, "token": "", "base_url": "/", **info}, headless=headless)
+    assert f"    {address}" in text
+    assert text.count("://") == 1
+    assert "token" not in text
+    assert not headless or "-L 8899:10.0.0.9:8899" in text
+
+
+def test_a_socket_is_left_to_jupyters_own_words():
+    info = {"port": 0, "token": "abc", "base_url": "/", "sock": "/run/x"}
+    assert "://" not in lab.banner(info, headless=True)
+
+
+@pytest.mark.parametrize(
+    ("level", "function", "text", "heard"),
+    [
+        ("CRITICAL", "start_app", "open this:\n  http://127.0.0.1:1/lab?token=ab", False),
+        ("CRITICAL", "start_app", "在浏览器打开:\n  https://[::1]:1/lab?token=ab", False),
+        ("CRITICAL", "start_app", "Running as root is not recommended.", True),
+        ("CRITICAL", "start_app", "listening on http+unix://%2Frun%2Fx/lab", True),
+        ("CRITICAL", "init_httpserver", "no certificate for https://x", True),
+        ("WARNING", "start_app", "see http://127.0.0.1:1", True),
+        ("ERROR", "log_request", "500 GET /lab?token=[secret] http://127.0.0.1", True),
+    ],
+)
+def test_only_the_address_is_left_out_of_the_log(level, function, text, heard):
+    number = logging.getLevelNamesMapping()[level]
+    record = logging.LogRecord("ServerApp", number, "", 1, text, (), None, function)
+    assert quiet_lab.is_not_the_address(record) is heard
+
+
 def test_the_command_line(monkeypatch):
     monkeypatch.setenv("LAB_ARGS", "--port=9000 '--ServerApp.x=a b; touch y'")
     command = lab.command(headless=True)
@@ -158,6 +200,8 @@ def test_the_lab_opens_keeps_its_token_and_stops(tmp_path):
             time.sleep(0.2)
         port, page, token = int(found[1]), found[2], found[3]
         assert get(port, f"/api/contents?token={token}")[0] == 200
+        assert log.read_text().count("://") == 1, log.read_text()
+        assert log.read_text().count(token) == 1
         assert get(port, "/api/contents")[0] == 403
         assert get(port, f"{page}?token={token}")[0] == 200
     finally:
@@ -167,6 +211,20 @@ def test_the_lab_opens_keeps_its_token_and_stops(tmp_path):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     assert not list((tmp_path / "runtime").glob("jpserver-*.json"))
+
+
+@pytest.mark.slow
+def test_what_stops_the_lab_is_not_quiet(tmp_path):
+    env = os.environ | {
+        "JUPYTER_RUNTIME_DIR": str(tmp_path),
+        "JUPYTER_CONFIG_DIR": str(tmp_path),
+        "LAB_ARGS": "--ServerApp.port=many",
+    }
+    command = [sys.executable, str(ROOT / "tools" / "lab.py")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    assert "'port' trait" in done.stderr
+    assert "://" not in done.stdout
 
 
 def test_an_old_python_is_told_so(monkeypatch):

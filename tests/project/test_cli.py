@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -175,3 +176,45 @@ def test_a_model_that_does_not_fit_its_inputs(write):
     file = write(inputs="shape = [1, 5, 8, 8]")
     done = run("project", "-p", file)
     assert "does not run on these inputs" in str(done.exception)
+    assert done.exception.where == f"{file}, [[inputs]]: number 1 is float32 (1, 5, 8, 8)"
+
+
+FAULTY = Path(__file__).parents[2] / "data" / "environments" / "torch_npu-2.9.0.json"
+
+
+def test_the_doctor_judges_a_snapshot(tmp_path):
+    done = run("doctor", "ascend910b", "--facts", FAULTY, "--save", tmp_path / "again.json")
+    assert done.exit_code == 1
+    assert "58 symbols" in done.output
+    again = run("doctor", "ascend910b", "--facts", tmp_path / "again.json")
+    assert done.output.startswith(again.output)
+    assert len(run("doctor", "--facts", FAULTY, "--all").output) > len(again.output)
+
+
+def test_the_doctor_writes_a_script(tmp_path, monkeypatch):
+    done = run("doctor", "--facts", FAULTY, "--env-script", tmp_path / "env.sh")
+    assert done.exit_code == 1
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD" in (tmp_path / "env.sh").read_text()
+
+
+def test_explain_a_log_and_what_is_piped_in(tmp_path):
+    log = tmp_path / "train.log"
+    text = "step 1\nAttributeError: 'collections.OrderedDict' object has no attribute 'eval'\n"
+    log.write_text(text)
+    from_file = run("explain", log)
+    assert from_file.exit_code == 0
+    assert from_file.output.startswith("SCR02, line 2: ")
+    assert "  fix" in from_file.output
+    piped = runner.invoke(app, ["explain", "-"], input=text)
+    assert piped.output == from_file.output
+    assert run("explain", log, "--language", "zh").output != from_file.output
+
+
+def test_explain_says_when_it_does_not_know(tmp_path):
+    log = tmp_path / "x.log"
+    log.write_text("fine\nValueError: my \x1b[31mown\x1b[0m check\n")
+    done = run("explain", log)
+    assert done.exit_code == 1
+    assert "nothing in this text is known" in done.output
+    assert "line 2: ValueError: my own check" in done.output
+    assert "\x1b" not in done.output

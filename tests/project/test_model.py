@@ -98,13 +98,31 @@ def test_damaged_weights(tmp_path, state):
         "cut.pth": data[: len(data) // 2],
         "empty.pth": b"",
         "text.pth": b"<html>404</html>",
+        "words.pth": b"cat\n\n",  # as a pickle it wants something without a name
         "cut.safetensors": tensors[:-10],
         "long.safetensors": (2**60).to_bytes(8, "little") + tensors[8:],
     }
     for name, content in bad.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(MigrateError, match="cannot be read"):
+        with pytest.raises(MigrateError, match="cannot be read") as caught:
             read_weights(tmp_path / name)
+        assert "weights_only" not in str(caught.value)  # torch's advice to run what is in it
+
+
+def test_unreadable_weights_name_the_file_that_named_them(write, folder):
+    (folder / "w.pth").write_bytes(b"")
+    with pytest.raises(MigrateError) as caught:
+        open_with(write, "w.pth").model()
+    weights = folder / "w.pth"
+    assert caught.value.where == f"{folder / 'migration.toml'}, [model], weights {weights}"
+
+
+def test_a_builder_that_fails_says_in_which_line(write, folder):
+    with pytest.raises(MigrateError) as caught:
+        mk.open_project(write(model='builder = "net:broken"')).model()
+    lines = (folder / "net.py").read_text().splitlines()
+    number = 1 + next(n for n, line in enumerate(lines) if "raise RuntimeError" in line)
+    assert caught.value.fix.endswith(f"raised in net.py, line {number}")
 
 
 @pytest.mark.parametrize("content", [{"epoch": 3}, [1, 2], torch.ones(2), {}])

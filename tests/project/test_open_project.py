@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
 
 import migrate_kit as mk
 from migrate_kit.errors import MigrateError
@@ -193,3 +196,40 @@ def test_the_likeliest_classes(write):
     project = mk.open_project(write(more='[labels]\nlist = ["a", "b"]'))
     assert [label for label, _ in project.top([[1.0, 3.0], [9.0, 0.0]], k=9)] == ["b", "a"]
     assert sum(p for _, p in project.top([1.0, 3.0])) == pytest.approx(1)
+
+
+def test_an_input_that_cannot_be_made_names_the_file_and_its_key(write, folder):
+    (folder / "text.png").write_text("cat")
+    (folder / "text.npy").write_text("cat")
+    Image.new("RGB", (6, 5)).save(folder / "small.png")
+    wrong = {
+        'image = "text.png"': ["image cannot be read", f"image {folder / 'text.png'}"],
+        'npy = "text.npy"': ["array cannot be read", f"npy {folder / 'text.npy'}"],
+        'image = "small.png"\ncrop = 8': ["does not fit 5 by 6", "crop of small.png"],
+        "shape = [1000000, 1000000]": ["GiB", "shape [1000000, 1000000]"],
+        'shape = [1]\ndtype = "uint8"\nhigh = 300': ["does not fit uint8", "low and high"],
+    }
+    for text, (what, key) in wrong.items():
+        file = write(inputs=f"shape = [1]\n[[inputs]]\n{text}")
+        with pytest.raises(MigrateError) as caught:
+            mk.open_project(file).inputs()
+        assert what in caught.value.what
+        assert caught.value.where.startswith(f"{file}, [[inputs]] number 2, ")
+        assert key in caught.value.where
+
+
+def test_an_input_that_is_missing_names_the_file_and_its_key(write):
+    file = write(inputs='image = "nowhere.png"')
+    with pytest.raises(MigrateError, match=r"image names no file: 'nowhere\.png'") as caught:
+        mk.open_project(file)
+    assert caught.value.where == f"{file}, [[inputs]] number 1"
+
+
+def test_what_is_said_of_weights_that_no_file_gives(write):
+    text = 'builder = "torch.nn.Linear"\nkwargs = {in_features = 3, out_features = 2}'
+    project = mk.open_project(write(model=text))
+    said = dict(project.describe())["weights"]
+    seed = re.search(r"random, seed (\d+)", said)
+    torch.manual_seed(int(seed[1]))
+    assert torch.equal(torch.nn.Linear(3, 2).weight, project.model().weight)
+    assert mk.open_project("sample").source == "the embedded sample"

@@ -1,0 +1,37 @@
+"""Judge a snapshot: pure functions from facts to checks, so that any machine's can be judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from migrate_kit.environment.check import STATES
+from migrate_kit.environment.judge.ascend import ascend_checks
+from migrate_kit.environment.judge.cambricon import cambricon_checks
+from migrate_kit.environment.judge.host import host_checks
+from migrate_kit.environment.judge.imports import with_imports
+from migrate_kit.environment.judge.libraries import library_checks
+from migrate_kit.environment.judge.pairs import pair_checks
+from migrate_kit.environment.judge.settings import setting_checks
+from migrate_kit.environment.judge.wheels import wheel_checks
+from migrate_kit.environment.judge.workbook import workbook_checks
+
+if TYPE_CHECKING:
+    from migrate_kit.environment.check import Check
+    from migrate_kit.environment.facts import Facts
+    from migrate_kit.environment.goal import Goal
+
+__all__ = ["judge"]
+
+
+def judge(facts: Facts, goal: Goal) -> list[Check]:
+    """Return every check that applies, the gravest first."""
+    causes = [
+        check
+        for rule in (
+            *(library_checks, pair_checks, wheel_checks, ascend_checks, cambricon_checks),
+            *(host_checks, workbook_checks, setting_checks),
+        )
+        for check in rule(facts, goal)
+    ]
+    checks = with_imports(causes, facts, goal)
+    return sorted(checks, key=lambda check: STATES.index(check.state))
