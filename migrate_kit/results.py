@@ -104,14 +104,31 @@ def findings_html(findings: Sequence[Finding]) -> str:
     return f"<ul>{''.join(items)}</ul>"
 
 
+# An attribute of a cell of text.
+LEFT = ' style="text-align:left"'
+
+
+def _is_number(text: str) -> bool:
+    return not text.strip("+-−–.,0123456789e%×x ") or text in ("nan", "inf", "-inf")
+
+
 def table_html(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Render a plain table that survives GitHub's sanitiser; every cell is escaped.
 
-    No ``<style>``, ``class`` or ``id``: GitHub and an untrusted JupyterLab take them away.
+    No ``<style>``, ``class`` or ``id``: GitHub and an untrusted JupyterLab take them away. Columns
+    of text are aligned to the left, which JupyterLab does not do by itself.
     """
-    ths = "".join(f'<th scope="col">{html.escape(h)}</th>' for h in head)
+    lines = [[str(c) for c in row] for row in rows]
+    columns = zip(*lines, strict=True) if lines else [()] * len(head)
+    sides = ["" if all(map(_is_number, c)) else LEFT for c in columns]
+    ths = "".join(
+        f'<th scope="col"{side}>{html.escape(h)}</th>' for h, side in zip(head, sides, strict=True)
+    )
     body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in row) + "</tr>" for row in rows
+        "<tr>"
+        + "".join(f"<td{s}>{html.escape(c)}</td>" for c, s in zip(row, sides, strict=True))
+        + "</tr>"
+        for row in lines
     )
     return (
         f"<table><caption>{html.escape(caption)}</caption>"

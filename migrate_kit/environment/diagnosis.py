@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from migrate_kit.environment.answers import LANGUAGES
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding, Level, Result, findings_html, table_html
+from migrate_kit.results import LEFT, Finding, Level, Result, findings_html, table_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -212,7 +212,7 @@ def _root_html(answer: Answer, label: dict[str, Any]) -> str:
     ]
     if answer.command:
         rows.insert(2, (label["command"], f"<code>{esc(answer.command)}</code>"))
-    body = "".join(f"<tr><th scope='row'>{k}</th><td>{v}</td></tr>" for k, v in rows)
+    body = "".join(f"<tr><th scope='row'{LEFT}>{k}</th><td{LEFT}>{v}</td></tr>" for k, v in rows)
     return (
         f"<p><b>{esc(answer.meaning)}</b> ({esc(answer.id)})</p>"
         f"<p>{esc(label['line'].format(answer.line))}: <code>{esc(answer.text)}</code></p>"
