@@ -349,7 +349,9 @@ def _findings(rows: list[LayerRow]) -> list[Finding]:
 
 
 def _unpaired(rows: list[LayerRow]) -> list[Finding]:
-    alone = [r for r in rows if r.verdict == "unpaired" and not r.note.startswith("computed")]
+    # What a runner could not record has nothing to be paired, whatever it is mapped to.
+    known = ("computed", "not recorded")
+    alone = [r for r in rows if r.verdict == "unpaired" and not r.note.startswith(known)]
     ours = [r.layer for r in alone if r.layer]
     theirs = [r.candidate for r in alone if not r.layer]
     if not alone:

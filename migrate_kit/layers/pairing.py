@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections import defaultdict
-from dataclasses import dataclass, field
-from itertools import pairwise
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from migrate_kit.errors import MigrateError
-from migrate_kit.layers.arguments import tensor_leaves
+from migrate_kit.layers.arguments import tensor_leaf, tensor_leaves
+from migrate_kit.layers.found import Found, forward_records
+from migrate_kit.layers.metrics import Stats
+from migrate_kit.layers.runners.torch_runner import ROOT
+from migrate_kit.layers.scopes import by_scope
+from migrate_kit.layers.store import Record, tensor_key
+from migrate_kit.layers.structure import by_structure, family
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
-    from migrate_kit.layers.store import Record, Trace
+    from migrate_kit.layers.store import Trace
 
 How = Literal["auto", "name", "scope", "structure"]
 
-# What one framework calls X another calls Y; only used to align runs that share no names.
-_FAMILY = (
-    (r"(Lazy)?Conv\w*Transpose\w*", "deconv"),
-    (r"\w*Conv(\d?d)?\w*", "conv"),
-    (r"(Sync)?Batch_?Norm\w*|BatchNormalization", "bn"),
-    (r"Linear|Gemm|MatMul|Dense|NonDynamicallyQuantizableLinear", "linear"),
-    (r"Re[lL][uU]6|Clip|Hardtanh", "relu6"),
-    (r"Re[lL][uU]\w*", "relu"),
-    (r"\w*AvgPool\w*|\w*AveragePool\w*|ReduceMean", "avgpool"),
-    (r"\w*MaxPool\w*", "maxpool"),
-)
+_LINEAR = ("conv", "deconv", "linear")
 # Half of the names of the smaller run must be shared before names are trusted.
 _ENOUGH = 0.5
 
@@ -53,24 +47,26 @@ class Pair:
         return self.chain[-1] if self.chain else None
 
 
-@dataclass
 class _Matched:
-    """Candidate and its arguments by reference key."""
+    """What was found, by the reference's key."""
 
-    to: dict[tuple[str, str], tuple[Record, list[dict[str, Any]] | None]] = field(
-        default_factory=dict
-    )
+    def __init__(self) -> None:
+        self.to: dict[tuple[str, str], Found] = {}
 
-    def put(
-        self, record: Record, candidate: Record, inputs: list[dict[str, Any]] | None = None
-    ) -> None:
-        if inputs is None and candidate.inputs is not None:
-            inputs = tensor_leaves(candidate.inputs)
-        self.to[record.key] = (candidate, inputs)
+    def take(self, found: Iterable[Found]) -> None:
+        for one in found:
+            self.to[one.record.key] = one
+
+    def put(self, record: Record, candidate: Record) -> None:
+        self.to[record.key] = Found(record, candidate)
 
 
 def pair(reference: Trace, candidate: Trace, how: How = "auto") -> list[Pair]:
-    """Pair the records of two traces; every record appears exactly once.
+    """Pair the records of two traces; every record appears, and the reference's exactly once.
+
+    A layer that handed on its very input (Dropout in eval mode, Identity), and a module that
+    returned what a layer inside it made, have no node of their own in an exported graph: they share
+    the counterpart of that tensor.
 
     Parameters
     ----------
@@ -106,12 +102,14 @@ def pair(reference: Trace, candidate: Trace, how: How = "auto") -> list[Pair]:
         if same is not None and (how == "name" or record.channel != "forward"):
             matched.put(record, same)
     if how == "scope":
-        _by_scope(reference, candidate, matched)
+        matched.take(by_scope(reference, candidate))
     elif how == "structure":
-        _by_structure(reference, candidate, matched)
+        matched.take(by_structure(reference, candidate))
     if how != "name":
         _ends_by_order(reference, candidate, matched)
         _fold_batch_norm(reference, matched)
+        _hand_on(reference, candidate, matched)
+        _from_inside(reference, matched)
     return _assemble(reference, candidate, matched)
 
 
@@ -145,7 +143,7 @@ def pair_by_map(reference: Trace, candidate: Trace, names: dict[str, str]) -> li
 
 
 def _choose(reference: Trace, candidate: Trace) -> How:
-    ours, theirs = ({r.key for r in _forward(t)} for t in (reference, candidate))
+    ours, theirs = ({r.key for r in forward_records(t)} for t in (reference, candidate))
     if len(ours & theirs) >= _ENOUGH * min(len(ours), len(theirs)):
         return "name"
     if any(r.scope for r in candidate.records):
@@ -153,128 +151,46 @@ def _choose(reference: Trace, candidate: Trace) -> How:
     return "structure"
 
 
-def _forward(trace: Trace) -> list[Record]:
-    return [r for r in trace.records if r.channel == "forward"]
-
-
-# --- by scope -------------------------------------------------------------------------------------
-
-
-def _by_scope(reference: Trace, candidate: Trace, matched: _Matched) -> None:
-    """Pair what a module's k-th call returned with the k-th group of nodes in its scope."""
-    calls: dict[str, dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in _forward(reference):
-        again = re.search(r"#(\d+)$", record.name.removeprefix(record.module))
-        calls[record.module][int(again[1]) if again else 0].append(record)
-    groups: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for node in _forward(candidate):
-        if node.scope:
-            groups[_module_of(node.scope, calls)][node.scope].append(node)
-    for module, by_call in calls.items():
-        nodes = _split(groups.get(module, {}), len(by_call))
-        for records, group in zip(by_call.values(), nodes, strict=False):
-            if len(records) > 1:
-                _several(records, group, matched)
-            elif group:
-                same = [n for n in group if n.shape == records[0].shape]
-                matched.put(records[0], (same or group)[-1], _outside_inputs(group))
-
-
-def _several(records: list[Record], group: list[Record], matched: _Matched) -> None:
-    """Pair a tuple's tensors with the last nodes of their shapes, in order.
-
-    A state that starts as zeros has the final state's shape, and is expanded to it; a tensor that
-    the graph does not compute has no node and stays unpaired.
-    """
-    inputs = _outside_inputs(group)
-    for shape in {r.shape for r in records}:
-        ours = [r for r in records if r.shape == shape]
-        theirs = [n for n in group if n.shape == shape and n.kind not in ("Expand", "Identity")]
-        if len(theirs) >= len(ours):
-            for record, node in zip(ours, theirs[-len(ours) :], strict=True):
-                matched.put(record, node, inputs)
-
-
-def _split(scopes: dict[str, list[Record]], calls: int) -> list[list[Record]]:
-    """Divide a module's nodes into its calls: one scope a call, or one scope cut evenly."""
-    groups = list(scopes.values())
-    if len(groups) == calls:
-        return groups
-    nodes = [n for g in groups for n in g]
-    if calls and nodes and len(nodes) % calls == 0:
-        size = len(nodes) // calls
-        return [nodes[i : i + size] for i in range(0, len(nodes), size)]
-    return []
-
-
-def _module_of(scope: str, known: Iterable[str]) -> str:
-    """Return the module path of a scope.
-
-    The TorchScript exporter writes ``/layer1/layer1.0/relu_1``: a Sequential's child repeats its
-    parent's last name, and a second call ends in ``_1``. The dynamo exporter's is a path already.
-    """
-    if not scope.startswith("/"):
-        return scope
-    path = ""
-    for part in scope.strip("/").split("/"):
-        last = path.rsplit(".", 1)[-1]
-        if last and part.startswith(f"{last}."):
-            path += part[len(last) :]
-        else:
-            path = f"{path}.{part}" if path else part
-    names = set(known)
-    if path in names:
-        return path
-    once = re.sub(r"_\d+$", "", path)
-    return once if once in names else re.sub(r"_\d+(?=\.|$)", "", path)
-
-
-def _outside_inputs(group: Sequence[Record]) -> list[dict[str, Any]]:
-    own = {n.tensor for n in group}
-    leaves = [k for n in group if n.inputs is not None for k in tensor_leaves(n.inputs)]
-    return list({k["tensor"]: k for k in leaves if k["tensor"] not in own}.values())
-
-
-# --- by structure ---------------------------------------------------------------------------------
-
-
-def _family(kind: str) -> str:
-    for pattern, name in _FAMILY:
-        if re.fullmatch(pattern, kind):
-            return name
-    return kind.lower()
-
-
-def _by_structure(reference: Trace, candidate: Trace, matched: _Matched) -> None:
-    """Align the two runs as sequences of (operator family, shape); difflib's longest runs first."""
-    ours, theirs = _forward(reference), _forward(candidate)
-    a, b = ([(_family(r.kind), r.shape) for r in side] for side in (ours, theirs))
-    blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
-    for block in blocks:
-        for k in range(block.size):
-            matched.put(ours[block.a + k], theirs[block.b + k])
-    # Shapes that differ (another batch or image size) leave gaps; where a gap holds the same
-    # families on both sides it is the same piece of network.
-    i = j = 0
-    for block in blocks:
-        gap_a, gap_b = ours[i : block.a], theirs[j : block.b]
-        if [_family(r.kind) for r in gap_a] == [_family(r.kind) for r in gap_b]:
-            for x, y in zip(gap_a, gap_b, strict=True):
-                matched.put(x, y)
-        i, j = block.a + block.size, block.b + block.size
+# --- inputs and outputs ---------------------------------------------------------------------------
 
 
 def _ends_by_order(reference: Trace, candidate: Trace, matched: _Matched) -> None:
-    """Pair inputs and outputs by order: on the other side they may have other names."""
+    """Pair inputs and outputs by order: on the other side they may have other names.
+
+    A network that owns parameters is a layer too, and the output is what it returned.
+    """
     for channel in ("input", "output"):
         ours = [r for r in reference.records if r.channel == channel and r.key not in matched.to]
-        used = {c.key for c, _ in matched.to.values()}
+        used = {f.node.key for f in matched.to.values()}
         theirs = [r for r in candidate.records if r.channel == channel and r.key not in used]
         for record, other in zip(ours, theirs, strict=False):
             matched.put(record, other)
+    for record in forward_records(reference):
+        output = ("output", f"output{record.name.removeprefix(ROOT)}")
+        if not record.module and output in matched.to:
+            matched.put(record, matched.to[output].node)
 
 
-# --- folded BatchNorm -----------------------------------------------------------------------------
+# --- layers that have no node of their own --------------------------------------------------------
+
+
+def _convolutions(reference: Trace) -> dict[tuple[str, str], tuple[Record, Record]]:
+    """Return every BatchNorm with the convolution or linear layer whose output it takes."""
+    found: dict[tuple[str, str], tuple[Record, Record]] = {}
+    made: dict[str, Record] = {}
+    last: Record | None = None
+    for record in forward_records(reference):
+        if family(record.kind) == "bn":
+            before = last
+            if record.inputs is not None:
+                keys = [leaf["tensor"] for leaf in tensor_leaves(record.inputs)]
+                before = made.get(keys[0]) if len(keys) == 1 else None
+            if before is not None and family(before.kind) in _LINEAR:
+                found[record.key] = (record, before)
+        if record.tensor is not None and family(record.kind) in _LINEAR:
+            made[record.tensor] = record
+        last = record
+    return found
 
 
 def _fold_batch_norm(reference: Trace, matched: _Matched) -> None:
@@ -283,43 +199,114 @@ def _fold_batch_norm(reference: Trace, matched: _Matched) -> None:
     Exporters fold BatchNorm into the convolution before it; the one node left carries the name of
     the convolution (TorchScript) or of the BatchNorm (dynamo), and holds the BatchNorm's output.
     """
-    records = _forward(reference)
-    for before, norm in pairwise(records):
-        if _family(norm.kind) != "bn" or _family(before.kind) not in ("conv", "deconv", "linear"):
+    for key, (norm, before) in _convolutions(reference).items():
+        if before.key in matched.to and key not in matched.to:
+            matched.to[key] = replace(matched.to.pop(before.key), record=norm)
+
+
+def _folded(reference: Trace, matched: _Matched) -> dict[tuple[str, str], Record]:
+    """Return the layers that the candidate computes together with the BatchNorm behind them."""
+    return {
+        key: before
+        for key, (_, before) in _convolutions(reference).items()
+        if key in matched.to
+        and before.key not in matched.to
+        and family(matched.to[key].node.kind) != "bn"
+    }
+
+
+def _hand_on(reference: Trace, candidate: Trace, matched: _Matched) -> None:
+    """Pair a layer that returned the tensor it was given with the counterpart of that tensor.
+
+    It is what an earlier layer made, or else what a later one takes.
+    """
+    records = [r for r in reference.records if r.channel in ("input", "forward") and r.tensor]
+    held = _taken(records, candidate, matched, _folded(reference, matched))
+    for record in records:
+        same = (record.tensor or "", record.shape)
+        if record.key in matched.to:
+            held[same] = matched.to[record.key].node
+        elif same in held and same[0] in [k["tensor"] for k in tensor_leaves(record.inputs)]:
+            node = held[same]
+            leaves = [tensor_leaf(node.tensor, node.dtype, node.shape)] if node.tensor else []
+            matched.take([Found(record, node, leaves, "hands on its input")])
+
+
+def _taken(
+    records: list[Record], candidate: Trace, matched: _Matched, folded: Collection[tuple[str, str]]
+) -> dict[tuple[str, tuple[int, ...]], Record]:
+    """Return what the candidate's layers take where the reference's take a tensor."""
+    stored = {tensor_key(r.channel, r.name): r for r in candidate.records}
+    taken: dict[tuple[str, tuple[int, ...]], Record] = {}
+    for record in records:
+        leaves = tensor_leaves(record.inputs)
+        inputs = matched.to[record.key].leaves if record.key in matched.to else None
+        # A folded BatchNorm's node takes what the layer before it takes.
+        if inputs is None or len(leaves) != len(inputs) or record.key in folded:
             continue
-        if norm.inputs is not None and [leaf["tensor"] for leaf in tensor_leaves(norm.inputs)] != [
-            before.tensor
-        ]:
+        for ours, theirs in zip(leaves, inputs, strict=True):
+            node = stored.get(theirs["tensor"])
+            if node is not None and ours["shape"] == theirs["shape"]:
+                taken.setdefault((ours["tensor"], tuple(ours["shape"])), node)
+    return taken
+
+
+def _from_inside(reference: Trace, matched: _Matched) -> None:
+    """Pair a module that returned what a layer inside it made with that layer's counterpart.
+
+    Its scope holds only what it computes itself, which came before. Where no arguments were kept,
+    a layer that handed on its input is known by the same equality.
+    """
+    made: dict[tuple[Any, ...], Record] = {}
+    for record in forward_records(reference):
+        same = (record.stats, record.shape, record.dtype)
+        inner, own = made.get(same), matched.to.get(record.key)
+        if inner is not None and inner.module.startswith(f"{record.module}."):
+            note = f"returns what {inner.name} made"
+        elif inner is not None and own is None and record.inputs is None:
+            note = "hands on its input"
+        else:
+            if own is not None:
+                made[same] = record
             continue
-        has_conv, has_norm = before.key in matched.to, norm.key in matched.to
-        if has_conv and not has_norm:
-            matched.to[norm.key] = matched.to.pop(before.key)
+        inputs = own.leaves if own else None
+        matched.take([Found(record, matched.to[inner.key].node, inputs or [], note)])
+
+
+# --- the list -------------------------------------------------------------------------------------
 
 
 def _assemble(reference: Trace, candidate: Trace, matched: _Matched) -> list[Pair]:
+    folded = _folded(reference, matched)
+    inside = {before.tensor or before.key: name for (_, name), before in folded.items()}
     pairs: list[Pair] = []
-    held: Record | None = None
     for record in reference.records:
         found = matched.to.get(record.key)
+        before = folded.get(record.key)
         if found is None:
-            held = record
-            pairs.append(Pair((record,), None, None, "no counterpart in the candidate"))
-            continue
-        other, inputs = found
-        folded = (
-            held is not None
-            and _family(record.kind) == "bn"
-            and _family(other.kind) != "bn"
-            and pairs[-1].chain == (held,)
-        )
-        if folded and held is not None:
-            pairs[-1] = Pair((held,), None, None, f"computed together with {record.name}")
-            pairs.append(Pair((held, record), other, inputs, f"with {held.name} folded into it"))
+            norm = inside.get(record.tensor or record.key)
+            alone = f"computed together with {norm}" if norm else "no counterpart in the candidate"
+            pairs.append(Pair((record,), None, None, alone))
+        elif before is not None:
+            note = f"with {before.name} folded into it"
+            pairs.append(Pair((before, record), found.node, found.leaves, note))
         else:
-            pairs.append(Pair((record,), other, inputs))
-        held = None
-    used = {other.key for other, _ in matched.to.values()}
-    return _interleave(pairs, [r for r in candidate.records if r.key not in used], candidate)
+            pairs.append(Pair((record,), found.node, found.leaves, found.note))
+    used = {f.node.key for f in matched.to.values()}
+    extra = [r for r in candidate.records if r.key not in used]
+    ours = [Pair((r,), None, None, f"not recorded: {r.dtype}") for r in _left_out(reference)]
+    theirs = [Pair((), r, None, f"not recorded: {r.dtype}") for r in _left_out(candidate)]
+    return [*_interleave(pairs, extra, candidate), *ours, *theirs]
+
+
+def _left_out(trace: Trace) -> list[Record]:
+    """Return the tensors that a runner could not record, without any values."""
+    skipped = trace.meta.get("skipped")
+    nothing = Stats(0, math.nan, math.nan, math.nan, math.nan)
+    return [
+        Record(str(name), "forward", str(name), "", (), str(kind), nothing)
+        for name, kind in (skipped.items() if isinstance(skipped, dict) else ())
+    ]
 
 
 def _interleave(pairs: list[Pair], extra: list[Record], candidate: Trace) -> list[Pair]:

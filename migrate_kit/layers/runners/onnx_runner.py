@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.arguments import tensor_leaf, walk
 from migrate_kit.layers.capture import Source
+from migrate_kit.layers.runners.ort_values import from_ort, to_ort
 from migrate_kit.layers.store import tensor_key
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ _UNKNOWN_BYTES = 4 << 20
 class OnnxRunner:
     """Run the model at ``path``; every node's floating, integer or bool output is a layer.
 
+    Nodes inside an If, Loop or Scan are not, their node is. What has no tensor in torch (4-bit
+    numbers, strings, sequences) is left out and named in ``skipped`` and in the trace's ``meta``.
+
     Parameters
     ----------
     path : path
@@ -39,7 +43,7 @@ class OnnxRunner:
     Raises
     ------
     MigrateError
-        If the file cannot be read.
+        If the file, or the file that holds its weights, cannot be read.
     """
 
     def __init__(
@@ -53,9 +57,8 @@ class OnnxRunner:
 
         self.path = Path(path)
         self.providers, self.optimization = list(providers), optimization
-        if not self.path.is_file():
-            what = "this is a folder" if self.path.is_dir() else "no such file"
-            raise MigrateError(what, str(self.path), "name the .onnx file that you exported")
+        self.skipped: dict[str, str] = {}
+        _check_file(self.path)
         try:
             self.model = onnx.load(str(self.path), load_external_data=False)
         except (OSError, DecodeError, ValueError) as error:
@@ -64,6 +67,8 @@ class OnnxRunner:
             ) from error
         if not self.model.graph.node:
             raise MigrateError("the ONNX model has no nodes", str(self.path), "export it again")
+        _check_names(self.path, self.model.graph)
+        _check_weights(self.path, self.model)
 
     def meta(self) -> dict[str, Any]:
         """Return what the trace says of this run."""
@@ -75,7 +80,7 @@ class OnnxRunner:
             "model": self.path.name,
             "opset": opsets,
             "libraries": {"onnxruntime": onnxruntime.__version__},
-        }
+        } | ({"skipped": dict(self.skipped)} if self.skipped else {})
 
     def run(self, recorder: Recorder, inputs: tuple[Any, ...], options: RunOptions) -> None:
         """Run once, in as many passes as :data:`PASS_BYTES` asks for, and report.
@@ -89,16 +94,14 @@ class OnnxRunner:
             raise MigrateError(
                 "ONNX Runtime only runs forward", "backward=", "compare gradients with TorchRunner"
             )
+        self.skipped = {}
         feed = self._feed(inputs, dict(options.kwargs))
         nodes = self._nodes()
         selection = options.selection
         selection.check([n for n, *_ in nodes])
-        for name, value in feed.items():
-            recorder.add(Source("input", name, kind="input"), torch.from_numpy(value))
-        leaves = {
-            name: tensor_leaf(tensor_key("input", name), str(value.dtype), value.shape)
-            for name, value in feed.items()
-        }
+        for name, given in feed.items():
+            recorder.add(Source("input", name, kind="input"), given)
+        leaves = {name: _leaf("input", name, given) for name, given in feed.items()}
         wanted = [
             n for n in _window(nodes, selection.start, selection.end) if selection.wants(n[0])
         ]
@@ -112,14 +115,13 @@ class OnnxRunner:
                     continue
                 arguments = self._arguments(node, leaves, keep=recorder.keeps_inputs)
                 recorder.add(Source("forward", name, name, node.op_type, scope), value, arguments)
-                kind = str(value.dtype).removeprefix("torch.")
-                leaves[name] = tensor_leaf(tensor_key("forward", name), kind, tuple(value.shape))
+                leaves[name] = _leaf("forward", name, value)
         finals = [o.name for o in self.model.graph.output]
         for name, value in zip(finals, self._execute(finals, feed, keep=outputs), strict=True):
             if value is not None:
                 recorder.add(Source("output", name, kind="output"), value)
 
-    def _feed(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _feed(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
         initial = {i.name for i in self.model.graph.initializer}
         names = [i.name for i in self.model.graph.input if i.name not in initial]
         tensors = [t for _, t in walk(list(inputs))]
@@ -132,14 +134,7 @@ class OnnxRunner:
                 str(self.path),
                 "pass them in this order, or by name in kwargs=",
             )
-        try:
-            return {k: v.detach().cpu().contiguous().numpy() for k, v in feed.items()}
-        except TypeError as error:
-            raise MigrateError(
-                f"an input has a format that NumPy lacks: {error}",
-                str(self.path),
-                "pass float32 or float16",
-            ) from error
+        return {k: v.detach().cpu().contiguous() for k, v in feed.items()}
 
     def _nodes(self) -> list[tuple[str, Any, str]]:
         """Every output that depends on an input, with its node and scope, in execution order."""
@@ -195,7 +190,7 @@ class OnnxRunner:
         return {name: 4 * math.prod(shape) for name, shape in shapes.items() if all(shape)}
 
     def _execute(
-        self, names: list[str], feed: dict[str, Any], *, keep: set[str]
+        self, names: list[str], feed: dict[str, torch.Tensor], *, keep: set[str]
     ) -> list[torch.Tensor | None]:
         import onnx
         import onnxruntime as ort
@@ -219,14 +214,17 @@ class OnnxRunner:
         )
         options = ort.SessionOptions()
         options.graph_optimization_level = levels[self.optimization]
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # an error is raised, and need not be printed as well
         options.intra_op_num_threads = torch.get_num_threads()
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(self.path.resolve().parent)
         )
         try:
-            session = ort.InferenceSession(model.SerializeToString(), options, self.providers)
-            values = session.run(names, feed)
+            # Another provider than the one asked for would answer another question.
+            session = ort.InferenceSession(
+                model.SerializeToString(), options, self.providers, enable_fallback=0
+            )
+            values = session.run_with_ort_values(names, {k: to_ort(v) for k, v in feed.items()})
         except Exception as error:
             # ONNX Runtime's exceptions have no common base but Exception.
             raise MigrateError(
@@ -234,15 +232,81 @@ class OnnxRunner:
                 str(self.path),
                 "check the inputs' shapes and dtypes against the model's, and the opset",
             ) from error
-        return [_tensor_or_none(v) for v in values]
+        return [self._tensor(n, from_ort(v)) for n, v in zip(names, values, strict=True)]
+
+    def _tensor(self, name: str, value: torch.Tensor | str) -> torch.Tensor | None:
+        if isinstance(value, str):
+            self.skipped[name] = value
+            return None
+        return value
 
 
-def _tensor_or_none(value: Any) -> torch.Tensor | None:
-    """Return a node's output as a tensor; sequences, maps and strings are not compared."""
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise MigrateError("this is a folder", str(path), "name the .onnx file inside it")
+    if not path.is_file():
+        raise MigrateError("no such file", str(path), "name the .onnx file that you exported")
+    if path.stat().st_size == 0:
+        raise MigrateError(
+            "the file is empty", str(path), "export the model again, or copy it anew"
+        )
+
+
+def _check_names(path: Path, graph: Any) -> None:
+    """Refuse names that are no text: protobuf hands them out as bytes, or raises at every touch."""
     try:
-        return torch.from_numpy(value)
-    except TypeError:
-        return None
+        texts: list[Any] = [
+            t.name for part in (graph.initializer, graph.input, graph.output) for t in part
+        ]
+        for node in graph.node:
+            texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+            texts += [t for p in node.metadata_props for t in (p.key, p.value)]
+        for tensor in graph.initializer:
+            texts += [t for e in tensor.external_data for t in (e.key, e.value)]
+    except UnicodeDecodeError:
+        texts = [b""]
+    if not all(isinstance(t, str) for t in texts):
+        raise MigrateError(
+            "the ONNX model is damaged: a name in it is not UTF-8", str(path), "export it again"
+        )
+
+
+def _check_weights(path: Path, model: Any) -> None:
+    """Refuse a model whose weights are in another file that is missing or too short."""
+    wanted: dict[str, int] = {}
+    for tensor in model.graph.initializer:
+        entry = {e.key: e.value for e in tensor.external_data}
+        if "location" in entry:
+            parts = (entry.get("offset", "0"), entry.get("length", "0"))
+            end = sum(int(p) for p in parts if p.isdecimal() and len(p) < 20)
+            wanted[entry["location"]] = max(end, wanted.get(entry["location"], 0))
+    for location, end in wanted.items():
+        inside = PurePath(location)
+        if inside.is_absolute() or ".." in inside.parts:
+            raise MigrateError(
+                f"the model keeps its weights outside its own folder, in {location!r}",
+                str(path),
+                "put them beside the .onnx file: onnx.save(..., location='name.data')",
+            )
+        try:
+            size = (path.parent / inside).stat().st_size
+        except (OSError, ValueError) as error:
+            raise MigrateError(
+                f"the model keeps its weights in {location!r}, which cannot be read",
+                str(path),
+                "copy that file into the same folder, or export with external_data=False",
+            ) from error
+        if size < end:
+            raise MigrateError(
+                f"{location!r} holds {size} bytes, the model's weights take {end}",
+                str(path),
+                "copy that file again: it is truncated or belongs to another export",
+            )
+
+
+def _leaf(channel: str, name: str, value: torch.Tensor) -> dict[str, Any]:
+    kind = str(value.dtype).removeprefix("torch.")
+    return tensor_leaf(tensor_key(channel, name), kind, tuple(value.shape))
 
 
 def _window(

@@ -315,7 +315,7 @@ def _device_of(model: torch.nn.Module) -> torch.device:
 
 def _unwrapped(model: Any) -> torch.nn.Module:
     """Return the network inside torch.compile's and DataParallel's wrappers; refuse TorchScript."""
-    if isinstance(model, torch.jit.ScriptModule):
+    if _is_scripted(model):
         raise MigrateError(
             "a TorchScript module runs its layers where no hook sees them",
             type(model).__name__,
@@ -327,9 +327,21 @@ def _unwrapped(model: Any) -> torch.nn.Module:
             "model",
             "build the network first, then load_state_dict; a state_dict alone cannot run",
         )
+    scripted = next((n for n, m in model.named_modules() if _is_scripted(m)), None)
+    if scripted is not None:
+        raise MigrateError(
+            "a TorchScript module inside the network runs its layers where no hook sees them",
+            f"layer {scripted}",
+            "put the nn.Module it was made from in its place, or export the network and use"
+            " OnnxRunner",
+        )
     inner = getattr(model, "_orig_mod", None)
     if inner is None and isinstance(
         model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel
     ):
         inner = model.module
     return _unwrapped(inner) if isinstance(inner, torch.nn.Module) else model
+
+
+def _is_scripted(module: Any) -> bool:
+    return isinstance(module, torch.jit.ScriptModule)
