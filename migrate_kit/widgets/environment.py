@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import anywidget
 import traitlets
 
 from migrate_kit.errors import MigrateError
+from migrate_kit.widgets.view import View, joined, page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from IPython.display import HTML
 
-_STATIC = Path(__file__).parent / "static"
-_SCRIPTS = ("text.js", "environment.js")
-_EXPORT = "export default { render };"
+_SCRIPTS = ("text.js", "clipboard.js", "environment.js")
 _MOST_TEXT, _MOST_LINES = 2000, 500
 _PAGE_HEIGHT = 640
-# What a page of its own has in place of a kernel.
-_HOST = """
-const kept = document.querySelector("#data").textContent;
-const bytes = Uint8Array.from(atob(kept), (c) => c.charCodeAt(0));
-const state = JSON.parse(new TextDecoder().decode(bytes));
-const scheme = matchMedia("(prefers-color-scheme: dark)");
-const theme = () => document.body.classList.toggle("mk-page-dark", scheme.matches);
-theme();
-scheme.addEventListener("change", theme);
-const model = { get: (k) => state[k], set() {}, on() {}, off() {}, save_changes() {} };
-render({ model, el: document.querySelector("#here") });
-"""
 
 
 class ShownCheck(Protocol):
@@ -83,15 +68,15 @@ class ShownReport(Protocol):
 
 def script() -> str:
     """Return the widget's JavaScript as one module."""
-    return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    return joined(*_SCRIPTS)
 
 
 def style() -> str:
     """Return the widget's style sheet."""
-    return (_STATIC / "environment.css").read_text(encoding="utf-8")
+    return joined("theme.css", "environment.css")
 
 
-class EnvironmentWidget(anywidget.AnyWidget):
+class EnvironmentWidget(View):
     """Show a report as a checklist whose commands can be copied.
 
     Parameters
@@ -142,12 +127,8 @@ class EnvironmentWidget(anywidget.AnyWidget):
         # anywidget's own holds a memory address, which no two runs of a notebook share.
         return repr(self._report)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if bundle is None:
-            return None
-        data, metadata = bundle
-        return data | {"text/html": self._report._repr_html_()}, metadata
+    def _static_html(self) -> str:
+        return self._report._repr_html_()
 
 
 def checks_of(report: ShownReport) -> str:
@@ -171,17 +152,9 @@ def as_page(report: ShownReport) -> HTML:
     from IPython.display import HTML
 
     state = {"checks": checks_of(report), "live": False, "answer": "", "request": {}}
-    data = base64.b64encode(json.dumps(state).encode()).decode()
-    page = (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none';"
-        " script-src 'unsafe-inline'; style-src 'unsafe-inline'\">"
-        f"<title>Environment</title><style>{style()}</style></head><body class='mk-page'>"
-        f"<main id='here'></main><script id='data' type='text/plain'>{data}</script>"
-        f"<script type='module'>{script().replace(_EXPORT, '')}\n{_HOST}</script></body></html>"
-    )
+    text = page("Environment", script(), style(), "environment_page.js", state)
     return HTML(
         "<div><iframe title='Environment' sandbox='allow-scripts' allow='clipboard-write'"
-        f" width='100%' height='{_PAGE_HEIGHT}' style='border:0' srcdoc=\"{html.escape(page)}\">"
+        f" width='100%' height='{_PAGE_HEIGHT}' style='border:0' srcdoc=\"{html.escape(text)}\">"
         f"</iframe><p>{html.escape(repr(report))}</p></div>"
     )

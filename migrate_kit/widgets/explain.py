@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import anywidget
 import traitlets
 
 from migrate_kit.errors import MigrateError
+from migrate_kit.widgets.view import View, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_STATIC = Path(__file__).parent / "static"
-_SCRIPTS = ("text.js", "explain.js")
+_SCRIPTS = ("text.js", "clipboard.js", "explain.js")
 _LANGUAGES = ("en", "zh")
 # A browser sends at most this many characters: a longer log is better named as a file.
 MOST_SENT = 2_000_000
@@ -51,15 +49,15 @@ class ShownDiagnosis(Protocol):
 
 def script() -> str:
     """Return the widget's JavaScript as one module."""
-    return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    return joined(*_SCRIPTS)
 
 
 def style() -> str:
     """Return the widget's style sheet."""
-    return (_STATIC / "explain.css").read_text(encoding="utf-8")
+    return joined("theme.css", "explain.css")
 
 
-class ExplainBox(anywidget.AnyWidget):
+class ExplainBox(View):
     """Explain what is pasted.
 
     Parameters
@@ -124,13 +122,8 @@ class ExplainBox(anywidget.AnyWidget):
         # anywidget's own holds a memory address, which no two runs of a notebook share.
         return "ExplainBox()" if self.diagnosis is None else repr(self.diagnosis)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if bundle is None:
-            return None
-        data, metadata = bundle
-        page = _EMPTY if self.diagnosis is None else self.diagnosis._repr_html_()
-        return data | {"text/html": page}, metadata
+    def _static_html(self) -> str:
+        return _EMPTY if self.diagnosis is None else self.diagnosis._repr_html_()
 
 
 def answer_of(diagnosis: ShownDiagnosis, number: int) -> str:

@@ -6,28 +6,26 @@ import base64
 import html
 import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import anywidget
 import traitlets
 
 from migrate_kit.files import write_text
 from migrate_kit.widgets import wire
 from migrate_kit.widgets.detail import Limits
+from migrate_kit.widgets.view import View, joined, page
 from migrate_kit.widgets.wire import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from IPython.display import HTML
 
     from migrate_kit.layers.rows import LayerRow
 
-_STATIC = Path(__file__).parent / "static"
-# In the order in which they use each other; anywidget takes one module.
+# In the order in which they use each other.
 _SCRIPTS = ("text.js", "draw.js", "detail.js", "grid.js", "layer_diff.js")
-_EXPORT = "export default { render };"
 _NUMBERS = ("R", "rel_l2", "max_abs", "bits", "rho")
 _WORDS = ("kind", "shape", "channel", "verdict", "origin", "arithmetic")
 _PAGE_LIMITS = Limits(rows=32, columns=96, bins=48, points=800, extremes=50, worst=10)
@@ -47,15 +45,15 @@ class ShownDiff(wire.Diff, Protocol):
 
 def script() -> str:
     """Return the widget's JavaScript as one module."""
-    return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    return joined(*_SCRIPTS)
 
 
 def style() -> str:
     """Return the widget's style sheet."""
-    return (_STATIC / "layer_diff.css").read_text(encoding="utf-8")
+    return joined("theme.css", "layer_diff.css")
 
 
-class LayerDiffWidget(anywidget.AnyWidget):
+class LayerDiffWidget(View):
     """Show a comparison as a table that sorts, filters and opens one layer at a time.
 
     Parameters
@@ -93,12 +91,8 @@ class LayerDiffWidget(anywidget.AnyWidget):
         # anywidget's own holds a memory address, which no two runs of a notebook share.
         return repr(self._diff)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if bundle is None:
-            return None
-        data, metadata = bundle
-        return data | {"text/html": self._diff._repr_html_()}, metadata
+    def _static_html(self) -> str:
+        return self._diff._repr_html_()
 
 
 def table_of(diff: ShownDiff) -> str:
@@ -162,12 +156,12 @@ def as_page(diff: ShownDiff, rows: int = 50) -> HTML:
     """
     from IPython.display import HTML
 
-    page, kept = _page(diff, rows)
+    text, kept = _page(diff, rows)
     return HTML(
         f"<div><iframe title='Layer differences' sandbox='allow-scripts' width='100%'"
-        f" height='{_PAGE_HEIGHT}' style='border:0' srcdoc=\"{html.escape(page)}\"></iframe>"
+        f" height='{_PAGE_HEIGHT}' style='border:0' srcdoc=\"{html.escape(text)}\"></iframe>"
         f"<p>{html.escape(repr(diff))}. Without a kernel; this output holds {kept}"
-        f" ({len(page) / 1e6:.1f} MB).</p></div>"
+        f" ({len(text) / 1e6:.1f} MB).</p></div>"
     )
 
 
@@ -193,21 +187,9 @@ def _page(diff: ShownDiff, rows: int) -> tuple[str, str]:
     kept = f"the details of {len(answers):,} of {len(diff.rows):,} layers"
     state = {"table": table_of(diff), "selected": -1, "request": {"number": 0, "row": -1}}
     absent = f"This page holds {kept}, and not of this one. Run the notebook to see it."
-    data = json.dumps({"state": state, "answers": answers, "absent": absent})
-    code = "\n".join(
-        [script().replace(_EXPORT, ""), (_STATIC / "page_host.js").read_text(encoding="utf-8")]
-    )
-    # The policy makes sure of it: nothing is loaded, whatever a layer is called.
-    page = (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none';"
-        " script-src 'unsafe-inline'; style-src 'unsafe-inline'\">"
-        f"<title>Layer differences</title><style>{style()}</style></head><body class='mk-page'>"
-        "<main id='here'></main>"
-        f"<script id='data' type='text/plain'>{base64.b64encode(data.encode()).decode()}</script>"
-        f"<script type='module'>{code}\nstartPage({{ render }});</script></body></html>"
-    )
-    return page, kept
+    data = {"state": state, "answers": answers, "absent": absent}
+    text = page("Layer differences", script(), style(), "layer_diff_page.js", data)
+    return text, kept
 
 
 def _interesting(diff: ShownDiff) -> list[int]:

@@ -119,6 +119,41 @@ window.cleanup = view(document.querySelector('#here'));
 </script></body></html>"""
 
 
+# A stand-in with the five calls that anywidget allows a script.
+PLAIN_HOST = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>bare page</title>
+<style>%(theme)s</style><style>body{margin:8px;background:var(--jp-layout-color0)}%(css)s</style>
+</head><body data-jp-theme-light="%(light)s"><main id="here"></main>
+<script type="module">
+class Model {
+  constructor(state) { this.state = state; this.handlers = {}; this.saved = [] }
+  get(k) { return this.state[k] }
+  set(k, v) { this.state[k] = v; for (const f of this.handlers['change:' + k] ?? []) f() }
+  save_changes() { this.saved.push(this.state.request) }
+  on(e, f) { (this.handlers[e] ??= new Set()).add(f) }
+  off(e, f) { this.handlers[e]?.delete(f) }
+  count() { return Object.values(this.handlers).reduce((n, s) => n + s.size, 0) }
+}
+window.model = new Model(%(state)s);
+const url = URL.createObjectURL(new Blob([%(esm)s], { type: 'text/javascript' }));
+const { default: widget } = await import(url);
+window.cleanup = widget.render({ model, el: document.querySelector('#here') });
+</script></body></html>"""
+
+
+def fill(page: Page, host: str, room: Any, state: dict[str, Any], theme: str) -> None:
+    """Put a view into the bare page ``host``: the script and style of its module, and its state."""
+    page.set_content(
+        host
+        % {
+            "theme": theme_css(theme),
+            "light": str(theme == "light").lower(),
+            "css": room.style(),
+            "state": json.dumps(state).replace("</", "<\\/"),
+            "esm": json.dumps(room.script()).replace("</", "<\\/"),
+        }
+    )
+
+
 def theme_css(name: str) -> str:
     """Return JupyterLab's own theme, so that contrast is checked against the real colours."""
     path = "share/jupyter/lab/themes/@jupyterlab/theme-%s-extension/index.css"
@@ -173,7 +208,7 @@ class Bare:
 @pytest.fixture
 def bare(page: Page) -> Iterator[Callable[..., Bare]]:
     """Open a comparison in the bare page; a script error anywhere fails the test."""
-    from migrate_kit.widgets.layer_diff import script, style, table_of
+    from migrate_kit.widgets import layer_diff
 
     problems: list[str] = []
     page.on("pageerror", lambda e: problems.append(str(e)))
@@ -181,15 +216,9 @@ def bare(page: Page) -> Iterator[Callable[..., Bare]]:
 
     def open_page(diff: FakeDiff, *, theme: str = "light", width: int = 1280) -> Bare:
         page.set_viewport_size({"width": width, "height": 900})
-        state = {"table": table_of(diff), "selected": -1, "request": {"number": 0, "row": -1}}
-        fill = {
-            "theme": theme_css(theme),
-            "light": str(theme == "light").lower(),
-            "css": style(),
-            "state": json.dumps(state).replace("</", "<\\/"),
-            "esm": json.dumps(script()).replace("</", "<\\/"),
-        }
-        page.set_content(HOST % fill)
+        table = layer_diff.table_of(diff)
+        state = {"table": table, "selected": -1, "request": {"number": 0, "row": -1}}
+        fill(page, HOST, layer_diff, state, theme)
         root = page.locator(".mk-root[data-ready=true]")
         root.wait_for()
         return Bare(page, diff, root, problems)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import os
 import re
 from pathlib import Path
@@ -12,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from migrate_kit.environment.check import Check
-from migrate_kit.widgets.environment import as_page, checks_of, script, style
+from migrate_kit.widgets import environment
+from migrate_kit.widgets.environment import as_page, checks_of
 
 ROOT = Path(__file__).parents[2]
 AXE = Path(os.environ.get("MIGRATE_KIT_AXE", ROOT / "build/npm/node_modules/axe-core/axe.min.js"))
@@ -24,23 +24,6 @@ CHECKS = [
     Check("c", "Ascend", "info", "no NPU is here", "the rehearsal will run"),
     Check("d", "machine", "ok", "2 cores"),
 ]
-# The stand-in has the five calls that anywidget allows a script.
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>bare page</title>
-<style>%(theme)s body{margin:8px;background:var(--jp-layout-color0)}%(css)s</style></head>
-<body data-jp-theme-light="%(light)s"><main id="here"></main><script type="module">
-class Model {
-  constructor(state) { this.state = state; this.handlers = {}; this.saved = [] }
-  get(k) { return this.state[k] }
-  set(k, v) { this.state[k] = v; for (const f of this.handlers['change:' + k] ?? []) f() }
-  save_changes() { this.saved.push(this.state.request) }
-  on(e, f) { (this.handlers[e] ??= new Set()).add(f) }
-  off(e, f) { this.handlers[e]?.delete(f) }
-}
-window.model = new Model(%(state)s);
-const url = URL.createObjectURL(new Blob([%(esm)s], { type: 'text/javascript' }));
-const { default: widget } = await import(url);
-window.cleanup = widget.render({ model, el: document.querySelector('#here') });
-</script></body></html>"""
 
 
 def report(checks=CHECKS):
@@ -50,7 +33,7 @@ def report(checks=CHECKS):
 @pytest.fixture
 def opened(page):
     """Open the checklist; a script error anywhere fails the test."""
-    from conftest import theme_css
+    from conftest import PLAIN_HOST, fill
 
     problems = []
     page.on("pageerror", lambda e: problems.append(str(e)))
@@ -58,14 +41,7 @@ def opened(page):
     def open_page(checks=CHECKS, *, theme="light", live=True):
         state = {"checks": checks_of(report(checks)), "live": live, "answer": ""}
         state["request"] = {"number": 0, "action": "", "name": ""}
-        fill = {
-            "theme": theme_css(theme),
-            "light": str(theme == "light").lower(),
-            "css": style(),
-            "state": json.dumps(state).replace("</", "<\\/"),
-            "esm": json.dumps(script()).replace("</", "<\\/"),
-        }
-        page.set_content(PAGE % fill)
+        fill(page, PLAIN_HOST, environment, state, theme)
         root = page.locator(".mk-env[data-ready=true]")
         root.wait_for()
         return root

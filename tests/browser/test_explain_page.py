@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
 import migrate_kit as mk
-from migrate_kit.widgets.explain import MOST_SENT, answer_of, script, style
+from migrate_kit.widgets import explain
+from migrate_kit.widgets.explain import MOST_SENT, answer_of
 
 ROOT = Path(__file__).parents[2]
 AXE = Path(os.environ.get("MIGRATE_KIT_AXE", ROOT / "build/npm/node_modules/axe-core/axe.min.js"))
@@ -19,30 +19,12 @@ LOG = (
     f"{HOSTILE}{KNOWN}\nerror code is 507011\n"
     "UserWarning: Device do not support double dtype now\nATC run success, welcome to the next use."
 )
-# The stand-in has the five calls that anywidget allows a script; a saved request waits for `give`.
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>bare page</title>
-<style>%(theme)s body{margin:8px;background:var(--jp-layout-color0)}%(css)s</style></head>
-<body data-jp-theme-light="%(light)s"><main id="here"></main><script type="module">
-class Model {
-  constructor(state) { this.state = state; this.handlers = {}; this.saved = 0 }
-  get(k) { return this.state[k] }
-  set(k, v) { this.state[k] = v; for (const f of this.handlers['change:' + k] ?? []) f() }
-  save_changes() { this.saved += 1 }
-  on(e, f) { (this.handlers[e] ??= new Set()).add(f) }
-  off(e, f) { this.handlers[e]?.delete(f) }
-  count() { return Object.values(this.handlers).reduce((n, s) => n + s.size, 0) }
-}
-window.model = new Model(%(state)s);
-const url = URL.createObjectURL(new Blob([%(esm)s], { type: 'text/javascript' }));
-const { default: widget } = await import(url);
-window.cleanup = widget.render({ model, el: document.querySelector('#here') });
-</script></body></html>"""
 
 
 @pytest.fixture
 def opened(page):
     """Open the box; a script error anywhere fails the test."""
-    from conftest import theme_css
+    from conftest import PLAIN_HOST, fill
 
     problems = []
     page.on("pageerror", lambda e: problems.append(str(e)))
@@ -52,14 +34,7 @@ def opened(page):
         answer = answer_of(mk.explain(text), 0) if text else ""
         state = {"text": text, "language": language, "answer": answer, "most": MOST_SENT}
         state["request"] = {"number": 0, "text": ""}
-        fill = {
-            "theme": theme_css(theme),
-            "light": str(theme == "light").lower(),
-            "css": style(),
-            "state": json.dumps(state).replace("</", "<\\/"),
-            "esm": json.dumps(script()).replace("</", "<\\/"),
-        }
-        page.set_content(PAGE % fill)
+        fill(page, PLAIN_HOST, explain, state, theme)
         root = page.locator(".mk-explain[data-ready=true]")
         root.wait_for()
         return root
@@ -135,7 +110,7 @@ def test_an_empty_box_asks_nothing(opened, page):
     root = opened()
     box_of(root).fill("  \n")
     root.get_by_role("button", name="Explain").click()
-    assert page.evaluate("model.saved") == 0
+    assert page.evaluate("model.saved.length") == 0
     assert "Paste a message" in root.get_by_role("status").inner_text()
 
 
@@ -145,7 +120,7 @@ def test_no_kernel_is_said_at_once(opened, page):
     box_of(root).fill(KNOWN)
     root.get_by_role("button", name="Explain").click()
     assert "No kernel" in root.get_by_role("status").inner_text()
-    assert page.evaluate("model.saved") == 0
+    assert page.evaluate("model.saved.length") == 0
 
 
 def test_of_a_very_long_text_the_ends_are_sent(opened, page):

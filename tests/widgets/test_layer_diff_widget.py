@@ -14,7 +14,7 @@ import torch
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.rows import LayerRow
 from migrate_kit.widgets import LayerDiffWidget, as_page, wire
-from migrate_kit.widgets.layer_diff import script, style, table_of, write_page
+from migrate_kit.widgets.layer_diff import table_of, write_page
 
 
 class Diff:
@@ -138,23 +138,6 @@ def test_static_html_stands_beside_the_live_view(diff):
     assert data["text/html"] == diff._repr_html_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert data["text/plain"] == repr(diff)
-
-
-def test_script_loads_nothing_and_writes_no_markup():
-    code = script()
-    assert code.count("export") == code.count("export default { render };") == 1
-    for word in (
-        "http:",
-        "https:",
-        "import(",
-        "fetch(",
-        "innerHTML",
-        "insertAdjacentHTML",
-        "eval(",
-    ):
-        assert word not in code
-    assert "</script" not in code
-    assert "url(" not in style()
 
 
 # --- as_page ---

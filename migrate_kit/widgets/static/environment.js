@@ -1,27 +1,7 @@
-// The checklist. text.js stands before this file when Python joins them.
+// The checklist. text.js and clipboard.js stand before this file when Python joins them.
 const STATES = ["error", "warning", "info", "ok"];
 const SAYS = { error: "fault", warning: "look", info: "note", ok: "in order" };
 const COUNTED = { error: "faults", warning: "to look at", info: "notes", ok: "in order" };
-const COPIED_MS = 1600;
-
-// navigator.clipboard exists over https and on localhost only; elsewhere the old way.
-async function copy(code) {
-  try {
-    await navigator.clipboard.writeText(code.textContent);
-    return true;
-  } catch {
-    const range = document.createRange();
-    range.selectNodeContents(code);
-    const selection = getSelection();
-    selection.removeAllRanges();
-    selection.addRange(range);
-    try {
-      return document.execCommand("copy");
-    } catch {
-      return false;
-    }
-  }
-}
 
 function press(text, attrs = {}) {
   return node("button", { type: "button", ...KEYS_ARE_OURS, ...attrs }, text);
@@ -40,7 +20,7 @@ function lineOf([state, group, what, why, command], status, signal) {
       { "aria-label": `Copy the command: ${visible(command).slice(0, 120)}` });
     let timer = 0;
     button.addEventListener("click", async () => {
-      const done = await copy(code);
+      const done = await copied(code);
       button.textContent = done ? "Copied" : "Press Ctrl+C";
       status.textContent = done ? "The command is copied." : "The command is selected.";
       clearTimeout(timer);

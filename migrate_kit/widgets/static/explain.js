@@ -1,6 +1,5 @@
-// The box to paste into and the diagnosis under it. text.js stands before this file when Python
-// joins them.
-const COPIED_MS = 1600;
+// The box to paste into and the diagnosis under it. text.js and clipboard.js stand before this file
+// when Python joins them.
 const LATE_MS = 4000;
 
 const WORDS = {
@@ -34,25 +33,6 @@ const WORDS = {
       notice: "提示" },
   },
 };
-
-// navigator.clipboard exists over https and on localhost only; elsewhere the old way.
-async function copyOf(code) {
-  try {
-    await navigator.clipboard.writeText(code.textContent);
-    return true;
-  } catch {
-    const range = document.createRange();
-    range.selectNodeContents(code);
-    const selection = getSelection();
-    selection.removeAllRanges();
-    selection.addRange(range);
-    try {
-      return document.execCommand("copy");
-    } catch {
-      return false;
-    }
-  }
-}
 
 // A long log would close the connection to the kernel: its ends hold what matters.
 function sendable(text, most) {
@@ -103,7 +83,7 @@ function render({ model, el }) {
     const copy = button({ "aria-label": `${w.copy}: ${visible(text).slice(0, 120)}` });
     copy.textContent = w.copy;
     copy.addEventListener("click", async () => {
-      const done = await copyOf(code);
+      const done = await copied(code);
       copy.textContent = done ? w.copied : w.select;
       say(done ? w.copiedCommand : w.selected);
       clearTimeout(timers.copied);
