@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import migrate_kit as mk
-from migrate_kit.cli_text import answer_lines, finding_lines, one_line, plain, row_table
+from migrate_kit.cli_text import answer_lines, finding_lines, one_line, row_table
 from migrate_kit.errors import MigrateError
+from migrate_kit.results import plain
 
 if TYPE_CHECKING:
     from migrate_kit.layers.store import Trace

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from migrate_kit.results import plain
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -60,11 +62,6 @@ def answer_lines(found: Diagnosis) -> list[str]:
     lines += [f"also {a.id}, line {a.line}: {a.meaning}" for a in found.answers[1:]]
     lines += [f"perhaps the first error, line {s.line}: {s.text}" for s in found.suspects]
     return [plain(line) for line in lines] + finding_lines(found.notes)
-
-
-def plain(text: str) -> str:
-    """Return a stranger's text on one line and without terminal control."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def one_line(text: object) -> str:

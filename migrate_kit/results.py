@@ -104,6 +104,11 @@ def findings_html(findings: Sequence[Finding]) -> str:
     return f"<ul>{''.join(items)}</ul>"
 
 
+def plain(text: str) -> str:
+    """Return a stranger's text on one line and without terminal control."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 # An attribute of a cell of text.
 LEFT = ' style="text-align:left"'
 

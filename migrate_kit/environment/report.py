@@ -11,7 +11,7 @@ from migrate_kit.environment.cann import set_env_scripts
 from migrate_kit.environment.check import STATES, counted
 from migrate_kit.environment.set_env import source_all
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Result, table_html
+from migrate_kit.results import Result, plain, table_html
 
 if TYPE_CHECKING:
     import os
@@ -182,10 +182,7 @@ class EnvironmentReport(Result):
         well = self.counts()["ok"]
         lines.append(f"{well} checks are in order" + ("" if every else "; --all lists them"))
         # Names and messages come from strangers: no control characters on a terminal.
-        return [
-            "".join(ch if ch.isprintable() else "\N{REPLACEMENT CHARACTER}" for ch in line)
-            for line in lines
-        ]
+        return [plain(line) for line in lines]
 
     def __repr__(self) -> str:
         count = self.counts()
