@@ -8,6 +8,7 @@ from re import _parser as parser
 
 import pytest
 
+import migrate_kit as mk
 from migrate_kit.environment.answers import LANGUAGES, words_of
 from migrate_kit.environment.error_codes import code_rows
 from migrate_kit.environment.explain import explain
@@ -143,3 +144,9 @@ def test_every_kind_of_a_code_is_used():
 def test_the_check_of_words_finds_a_gap(pattern, words):
     ways = runs(parser.parse(pattern))
     assert not all(any(w in run for w in words for run in way) for way in ways)
+
+
+@pytest.mark.parametrize("table", ["errors", "next_checks", "benign", "acl_codes", "atc_codes"])
+def test_advice_names_only_what_the_package_has(table):
+    named = {n for r in read_table(table) for n in re.findall(r"\bmk\.(\w+)", " ".join(r.values()))}
+    assert named <= set(mk.__all__)
