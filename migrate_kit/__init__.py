@@ -20,7 +20,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     # What __getattr__ does at run time, said so that editors complete and mypy checks.
-    from migrate_kit import check
+    from migrate_kit import check, dtypes
+    from migrate_kit.dtypes.rehearse import rehearse
     from migrate_kit.environment.doctor import check_environment
     from migrate_kit.environment.explain import explain, explain_box
     from migrate_kit.errors import MigrateError
@@ -50,10 +51,12 @@ _HOMES = {
     "capture": "migrate_kit.layers.capture",
     "check_environment": "migrate_kit.environment.doctor",
     "compare": "migrate_kit.layers.compare",
+    "dtypes": "migrate_kit.dtypes",
     "explain": "migrate_kit.environment.explain",
     "explain_box": "migrate_kit.environment.explain",
     "noise_floor": "migrate_kit.layers.noise",
     "open_project": "migrate_kit.project",
+    "rehearse": "migrate_kit.dtypes.rehearse",
     "rounding_table": "migrate_kit.layers.formats",
     "setup_front_end": "migrate_kit.front_end",
     "snippet": "migrate_kit.snippets",
@@ -74,10 +77,12 @@ __all__ = [
     "check",
     "check_environment",
     "compare",
+    "dtypes",
     "explain",
     "explain_box",
     "noise_floor",
     "open_project",
+    "rehearse",
     "rounding_table",
     "setup_front_end",
     "snippet",
@@ -90,7 +95,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         msg = f"module 'migrate_kit' has no attribute {name!r}"
         raise AttributeError(msg)
-    value = getattr(import_module(_HOMES[name]), name)
+    home = import_module(_HOMES[name])
+    value = home if home.__name__ == f"migrate_kit.{name}" else getattr(home, name)
     globals()[name] = value  # the next use does not come back here
     return value
 

@@ -1,0 +1,283 @@
+"""Which operators a model runs, on which dtypes, from which line: what an NPU would be asked for.
+
+A CPU and an NPU do not run the same operators for the same line: ``torch.matmul`` is one kernel on
+an NPU and several operators on a CPU. So the forward runs below autograd, where composite operators
+are still whole, and only those that the NPU does not register are taken apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from migrate_kit.dtypes.lines import UserCode, module_of
+from migrate_kit.dtypes.parting import drops, fused, in_parts
+from migrate_kit.dtypes.planned import PlannedMode
+from migrate_kit.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, FrameType
+
+# What a verdict is asked with: the operator's name and the dtypes' names.
+Verdict = Callable[[str, tuple[str, ...]], Any]
+_BOOKKEEPING = ("prim", "profiler", "_c10d_functional", "debugprims")
+# They give a tensor another identity; nothing is computed.
+_NO_KERNEL = {f"aten.{n}.default" for n in ("alias", "detach", "detach_", "lift_fresh")}
+_SKIP, _DECOMPOSE, _RECORD = range(3)
+# What AccumulateGrad has in place of a number.
+_NO_NUMBER = (1 << 64) - 1
+_SDPA, _DROPOUT = "aten.scaled_dot_product_attention.default", "aten.native_dropout.default"
+
+
+class Where(NamedTuple):
+    """A line of code, and the module that was running."""
+
+    code: CodeType | None
+    line: int
+    module: str
+
+
+@dataclass(slots=True)
+class OpRecord:
+    """One operator on one set of dtypes, called from one line; shapes are the first call's."""
+
+    op: str
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    where: Where
+    backward: bool
+    verdict: Any
+    count: int = 1
+
+
+@lru_cache(maxsize=1)
+def _npu_names() -> dict[str, str]:
+    """Return what the NPU has an operator of its own for, with the name it gives it."""
+    return {row["op"]: row["npu_op"] or row["op"] for row in read_table("npu_operators")}
+
+
+class OpRecorder(PlannedMode):
+    """Record every operator call inside ``with recorder:``.
+
+    Parameters
+    ----------
+    verdict : callable
+        Takes an operator's name and its dtypes, once for each pair; what it returns is kept. It may
+        raise, which stops the run at that operator.
+    names : dict of int to str, optional
+        The qualified names of the modules by their ``id``.
+    fuses_attention : bool
+        Whether the target has a kernel for attention as a whole.
+    noticed : callable, optional
+        Gets every new record before its operator runs; what it raises stops the run there.
+    """
+
+    def __init__(
+        self,
+        verdict: Verdict,
+        names: dict[int, str] | None = None,
+        *,
+        fuses_attention: bool = True,
+        noticed: Callable[[OpRecord], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._noticed = noticed
+        self.records: dict[tuple[Any, ...], OpRecord] = {}
+        # Where code runs that belongs to no module, e.g. a loss.
+        self.module = ""
+        self.failed = ""
+        self._names = dict(names or {})
+        self._verdict, self.fuses = verdict, fuses_attention
+        self._verdicts: dict[tuple[Any, ...], Any] = {}
+        self._user = UserCode()
+        self._made: dict[int, Where] = {}
+        self._watching = False
+        self._backward = False
+        self._stand_in = _NO_NUMBER
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        kwargs = kwargs or {}
+        what, name = self._planned(func)
+        if what == _RECORD:
+            if name == _DROPOUT and not drops(args, kwargs):
+                return func(*args, **kwargs)
+            if name == _SDPA and not (self.fuses and fused(args, kwargs)):
+                with self:
+                    return in_parts(args, kwargs)
+            dtypes = _dtypes(args, kwargs)
+            if not dtypes:  # it makes a tensor from nothing
+                result = func(*args, **kwargs)
+                self._note(func, name, _dtypes((result,), {}), (result,))
+                return result
+            self._note(func, name, dtypes, (args, kwargs))
+        elif what == _DECOMPOSE:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        try:
+            return func(*args, **kwargs)
+        except Exception:
+            self.failed = name
+            raise
+
+    def _plan(self, func: Any) -> tuple[int, str]:
+        name = str(func)
+        if func.namespace in _BOOKKEEPING or name in _NO_KERNEL:
+            return _SKIP, name
+        whole = _npu_names().get(name)
+        composite = torch._C._dispatch_has_kernel_for_dispatch_key(  # noqa: SLF001
+            func.name(), "CompositeImplicitAutograd"
+        )
+        if composite and whole is None:
+            return _DECOMPOSE, name
+        return _RECORD, whole or name
+
+    def _note(self, func: Any, name: str, dtypes: tuple[torch.dtype, ...], tensors: Any) -> None:
+        # Python is slow between convolutions that empty the caches: as little as possible of it.
+        if self._backward:
+            made = self._forward_of(torch._C._current_autograd_node())  # noqa: SLF001
+            if made is None:
+                return
+            frame = self._user.frame(sys._getframe(2))  # noqa: SLF001
+            # A backward that the user wrote has a line of its own.
+            where = made if frame is None else self._where(frame)._replace(module=made.module)
+            key: tuple[Any, ...] = (func, dtypes, where)
+            record = self.records.get(key)
+        else:
+            frame = self._user.frame(sys._getframe(2))  # noqa: SLF001
+            if self._watching:
+                self._remember(frame)
+                return
+            key = (func, dtypes, 0 if frame is None else (id(frame.f_code), frame.f_lasti))
+            record = self.records.get(key)
+            where = self._where(frame) if record is None else record.where
+        if record is not None:
+            record.count += 1
+            return
+        record = self.records[key] = self._new(name, dtypes, tensors, where)
+        if self._noticed is not None:
+            self._noticed(record)
+
+    def _where(self, frame: FrameType | None) -> Where:
+        module = self.module or module_of(sys._getframe(1), self._names)  # noqa: SLF001
+        if frame is None:
+            return Where(None, 0, module)
+        return Where(frame.f_code, _line(frame.f_code, frame.f_lasti), module)
+
+    def _remember(self, frame: FrameType | None) -> None:
+        """Note which line makes the next backward node."""
+        number = _node_number() - 1
+        # Operators without a gradient make no node and find the number of the one before.
+        if number not in self._made:
+            self._made[number] = self._where(frame)
+
+    def _new(
+        self, name: str, dtypes: tuple[torch.dtype, ...], tensors: Any, where: Where
+    ) -> OpRecord:
+        names = tuple(str(d).removeprefix("torch.") for d in dtypes)
+        shapes = tuple(tuple(t.shape) for t in _tensors(tensors))
+        known = (name, dtypes)
+        if known not in self._verdicts:
+            self._verdicts[known] = self._verdict(name, names)
+        verdict = self._verdicts[known]
+        return OpRecord(name, names, shapes, where, self._backward, verdict)
+
+    def _forward_of(self, node: Any) -> Where | None:
+        """Return the line and module whose operator this backward node belongs to.
+
+        None for what is no part of the model: a loss that only stands for one.
+        """
+        number = -1 if node is None else node._sequence_nr()  # noqa: SLF001
+        known = self._made.get(number)
+        if known is None and (number < 0 or self._stand_in <= number < _NO_NUMBER):
+            return None
+        return known or Where(None, 0, "(backward)")
+
+    @contextlib.contextmanager
+    def noting_forward(self) -> Iterator[None]:
+        """Run a forward under autograd only to learn which line made which backward node."""
+        self._made, self._watching = {}, True
+        try:
+            with self:
+                yield
+        finally:
+            self._watching = False
+
+    def forward_ends(self) -> None:
+        """Leave out of the backward what is computed from here on: a loss that stands for one."""
+        self._stand_in = _node_number()
+
+    @contextlib.contextmanager
+    def backward(self) -> Iterator[None]:
+        """Record a backward; every operator is named by the line of its forward."""
+        self._backward = True
+        try:
+            with self:
+                yield
+        finally:
+            self._backward = False
+
+
+def _node_number() -> int:
+    """Return the number that the next node of the backward graph will have on this thread."""
+    number: int = torch._C._autograd._get_sequence_nr()  # noqa: SLF001
+    return number
+
+
+def _line(code: CodeType, instruction: int) -> int:
+    """Return the line of an instruction, as a traceback shows it."""
+    for start, end, line in code.co_lines():
+        if start <= instruction < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def _dtypes(args: Any, kwargs: dict[str, Any]) -> tuple[torch.dtype, ...]:
+    """Return the dtypes of an operator's tensors in order, then the one it was asked for."""
+    found = []
+    for a in args:
+        if isinstance(a, torch.Tensor):
+            found.append(a.dtype)
+        elif type(a) in (list, tuple):
+            # However long a list is, it is one kind of call.
+            found.extend(dict.fromkeys(t.dtype for t in a if isinstance(t, torch.Tensor)))
+        elif isinstance(a, torch.dtype):
+            found.append(a)
+    for k in kwargs.values():
+        if isinstance(k, torch.Tensor):
+            found.append(k.dtype)
+        elif isinstance(k, torch.dtype):
+            found.append(k)
+    return tuple(found)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+@contextlib.contextmanager
+def below_autograd() -> Iterator[None]:
+    """Run operators without the layer that takes composite ones apart before anybody sees them.
+
+    The results are ordinary tensors without a gradient, unlike those of ``inference_mode``, which
+    a model may cache and could not train with afterwards.
+    """
+    with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001
+        yield

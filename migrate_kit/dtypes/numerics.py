@@ -1,0 +1,302 @@
+"""A chip's default arithmetic, on a CPU: operands rounded as the chip rounds them, sums in float32.
+
+This is what the formats alone cost. A device's own tiling and order of summation add float32
+rounding to it, which is what the noise floor measures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from migrate_kit.dtypes.planned import PlannedMode
+from migrate_kit.errors import MigrateError
+from migrate_kit.layers.arguments import walk
+from migrate_kit.layers.runners.torch_runner import TorchRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from migrate_kit.dtypes.chips import Chip
+    from migrate_kit.layers.capture import Recorder, RunOptions, Source
+
+FP16_MAX: Final = 65504.0
+# Small enough for a processor's cache and for torch to stay on one thread (its grain is 2^15:
+# joining threads for so little costs more than the work), large enough that the calls do not count.
+_CHUNK: Final = 1 << 15
+# Which arguments are the factors of the products. Two vectors (dot) keep float32: aclnnMatmul.md.
+_FACTORS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
+    "aten::convolution": ("conv", (0, 1)),
+    "aten::convolution_backward": ("conv", (0, 1, 2)),
+    "aten::conv_tbc": ("conv", (0, 1)),
+    "aten::mm": ("matmul", (0, 1)),
+    "aten::bmm": ("matmul", (0, 1)),
+    "aten::mv": ("matmul", (0, 1)),
+    "aten::addmm": ("matmul", (1, 2)),
+    "aten::addmm_": ("matmul", (1, 2)),
+    "aten::addmv": ("matmul", (1, 2)),
+    "aten::addbmm": ("matmul", (1, 2)),
+    "aten::baddbmm": ("matmul", (1, 2)),
+    "aten::baddbmm_": ("matmul", (1, 2)),
+    "aten::_addmm_activation": ("matmul", (1, 2)),
+}
+# They make, move or choose values: an Inf in them was there before, or was asked for.
+_MAKERS: Final = (
+    *("empty", "empty_like", "empty_strided", "new_empty", "zeros", "zeros_like", "new_zeros"),
+    *("fill", "fill_", "full", "full_like", "new_full", "scalar_tensor", "lift_fresh"),
+    *("masked_fill", "masked_fill_", "where", "tril", "triu", "constant_pad_nd", "_to_copy"),
+    *("cat", "stack", "repeat", "clone", "copy_", "gather", "index", "index_select"),
+)
+_MOVES: Final = frozenset(f"aten::{name}" for name in _MAKERS)
+
+
+def round_operand(
+    x: torch.Tensor, form: str, *, hf32_bits: int = 11, saturate: bool = False
+) -> torch.Tensor:
+    """Round float32 values to what a matrix unit takes, and give them back as float32.
+
+    Parameters
+    ----------
+    x : Tensor
+        float32, of any shape; the result has its shape and, where it is dense, its strides.
+    form : {"fp32", "HF32", "fp16", "bf16"}
+        HF32 rounds the mantissa to ``hf32_bits`` stored bits, ties to even.
+    saturate : bool
+        float16 beyond 65504 becomes 65504 and NaN becomes 0, in place of Inf and NaN.
+
+    Returns
+    -------
+    Tensor
+
+    Raises
+    ------
+    MigrateError
+        If there is no such format.
+
+    Examples
+    --------
+    >>> import torch
+    >>> round_operand(torch.tensor([1 + 2**-11, 1 + 2**-13]), "HF32").tolist()
+    [1.00048828125, 1.0]
+    >>> round_operand(torch.tensor([1e6]), "fp16", saturate=True).item()
+    65504.0
+    """
+    if form == "fp32":
+        return x
+    if form == "fp16" and saturate:
+        return x.clamp(-FP16_MAX, FP16_MAX).half().float().nan_to_num_(nan=0.0)
+    if form == "fp16":
+        return x.half().float()
+    if form == "bf16":
+        return x.bfloat16().float()
+    if form != "HF32":
+        raise MigrateError(
+            f"no format {form!r}", "round_operand(form=)", "HF32, fp16, bf16 or fp32"
+        )
+    out = torch.empty_like(x)
+    if out.stride() != x.stride():  # there are gaps between its values, or some are the same
+        x = x.contiguous()
+        out = torch.empty_like(x)
+    flat, row = (t.as_strided((t.numel(),), (1,)) for t in (x.detach(), out))
+    _round_row(flat, row, hf32_bits)
+    return out
+
+
+def _round_row(x: torch.Tensor, out: torch.Tensor, bits: int) -> None:
+    """Round a row as :func:`migrate_kit.layers.formats.round_mantissa` does, in a quarter the time.
+
+    The bits are shifted in a scratch that stays in the cache, so that memory is read once and
+    written once.
+    """
+    drop = 23 - bits
+    half, mask = (1 << (drop - 1)) - 1, ~((1 << drop) - 1)
+    i, o = x.view(torch.int32), out.view(torch.int32)
+    scratch = torch.empty(min(_CHUNK, i.numel()), dtype=torch.int32)
+    for start in range(0, i.numel(), _CHUNK):
+        part = i[start : start + _CHUNK]
+        work = scratch[: part.numel()]
+        torch.bitwise_right_shift(part, drop, out=work)
+        work.bitwise_and_(1).add_(part).add_(half)
+        torch.bitwise_and(work, mask, out=o[start : start + _CHUNK])
+        values = x[start : start + _CHUNK]
+        # A NaN whose bits are all ones would carry over into the sign and come out as zero.
+        if not bool(values.sum().isfinite()):
+            kept = out[start : start + _CHUNK]
+            kept.copy_(torch.where(values.isfinite(), kept, values))
+
+
+class ChipMode(PlannedMode):
+    """Inside ``with ChipMode(chip):`` operators compute as the chip does by default.
+
+    Attributes
+    ----------
+    rounded : Counter
+        Calls whose operands were rounded, by operator.
+    saturated : Counter
+        Elements that overflowed, by operator, where the chip saturates.
+    lowered : int
+        Results in float64, which the NPU keeps in float32.
+    """
+
+    def __init__(self, chip: Chip, weights: Mapping[int, torch.Tensor] | None = None) -> None:
+        super().__init__()
+        self.chip = chip
+        self.rounded: Counter[str] = Counter()
+        self.saturated: Counter[str] = Counter()
+        self.lowered = 0
+        self._weights = weights or {}
+        self._kept: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        kwargs = kwargs or {}
+        form, factors, makes, moves = self._planned(func)
+        if factors:
+            args = list(args)
+            before = [args[position] for position in factors]
+            if form == "fp16" and self.chip.saturates:
+                self.saturated[_name(func)] += sum(map(_beyond_half, before))
+            after = [self._operand(x, form) for x in before]
+            for position, x in zip(factors, after, strict=True):
+                args[position] = x
+            if any(a is not b for a, b in zip(before, after, strict=True)):
+                self.rounded[_name(func)] += 1
+        result = func(*args, **kwargs)
+        if makes:
+            for tensor in (result,) if isinstance(result, torch.Tensor) else _flat(result):
+                if tensor.dtype == torch.float64:
+                    self.lowered += 1
+                    tensor.copy_(tensor.float())
+                elif self.chip.saturates and not moves and tensor.is_floating_point():
+                    self._saturate(tensor, func, args)
+        return result
+
+    def _plan(self, func: Any) -> tuple[str, tuple[int, ...], bool, bool]:
+        name = func._schema.name  # noqa: SLF001
+        kind, factors = _FACTORS.get(name, ("", ()))
+        form = getattr(self.chip, kind) if kind else "fp32"
+        returns = [r.alias_info for r in func._schema.returns]  # noqa: SLF001
+        makes = any(a is None or a.is_write for a in returns)
+        return form, factors if form != "fp32" else (), makes, name in _MOVES
+
+    def _operand(self, x: Any, form: str) -> Any:
+        if not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
+            return x
+        chip = self.chip
+        if x.data_ptr() not in self._weights:
+            return round_operand(x, form, hf32_bits=chip.hf32_bits, saturate=chip.saturates)
+        key = (x.data_ptr(), x._version, tuple(x.shape), x.stride(), form)  # noqa: SLF001
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = round_operand(x, form, hf32_bits=chip.hf32_bits, saturate=chip.saturates)
+            self._kept[key] = kept
+        return kept
+
+    def _saturate(self, tensor: torch.Tensor, func: Any, args: Any) -> None:
+        if tensor.numel() == 0 or bool(tensor.sum(dtype=torch.float32).isfinite()):
+            return
+        bad = int((~tensor.isfinite()).sum())
+        if not bad:
+            return
+        came_in = any(t.is_floating_point() and not bool(t.isfinite().all()) for t in _flat(args))
+        tensor.nan_to_num_(nan=0.0)
+        if not came_in:
+            self.saturated[_name(func)] += bad
+
+
+def _beyond_half(x: Any) -> int:
+    if not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
+        return 0
+    return int((x.abs() > FP16_MAX).sum())
+
+
+def _name(func: Any) -> str:
+    return str(func._schema.name.removeprefix("aten::"))  # noqa: SLF001
+
+
+def _flat(value: Any) -> Iterator[torch.Tensor]:
+    for _, tensor in walk(value):
+        yield tensor
+
+
+class _Outside:
+    """A recorder whose own arithmetic is not the chip's."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self.keeps_inputs = recorder, recorder.keeps_inputs
+
+    def add(self, source: Source, tensor: torch.Tensor, inputs: list[Any] | None = None) -> None:
+        with torch._C._DisableTorchDispatch():  # noqa: SLF001
+            self._recorder.add(source, tensor, inputs)
+
+    def keep(self, tensor: torch.Tensor, key: str) -> str | None:
+        with torch._C._DisableTorchDispatch():  # noqa: SLF001
+            return self._recorder.keep(tensor, key)
+
+
+class RehearsedRunner:
+    """Run a network on the CPU with a chip's default arithmetic: a runner for ``mk.capture``.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Left as it was found.
+    chip : Chip
+        Of :func:`migrate_kit.dtypes.chips.find_chip`.
+
+    Attributes
+    ----------
+    mode : ChipMode
+        Of the last run: what was rounded, saturated and lowered.
+
+    Examples
+    --------
+    >>> import torch, migrate_kit as mk
+    >>> from migrate_kit.dtypes.chips import find_chip
+    >>> model, x = torch.nn.Conv2d(3, 8, 3), torch.randn(1, 3, 8, 8)
+    >>> there = mk.capture(RehearsedRunner(model, find_chip("ascend910b")), x)
+    >>> diff = mk.compare(mk.capture(model, x), there)
+    >>> diff.first_divergence.arithmetic
+    'HF32'
+    """
+
+    def __init__(self, model: torch.nn.Module, chip: Chip) -> None:
+        self.inner, self.chip = TorchRunner(model, "cpu"), chip
+        self.mode = ChipMode(chip)
+
+    def meta(self) -> dict[str, Any]:
+        """Return what the trace says of this run."""
+        return self.inner.meta() | {
+            "runner": "rehearsed",
+            "device": f"cpu, rehearsing {self.chip.target}",
+            "arithmetic": self.chip.arithmetic,
+        }
+
+    def run(self, recorder: Recorder, inputs: tuple[Any, ...], options: RunOptions) -> None:
+        """Run once and report; see :func:`migrate_kit.capture`."""
+        weights = {p.data_ptr(): p for p in self.inner.model.parameters()}
+        self.mode = ChipMode(self.chip, weights)
+        with _only_plain_products(self.inner.model, self.chip), self.mode:
+            self.inner.run(_Outside(recorder), inputs, options)
+
+
+@contextlib.contextmanager
+def _only_plain_products(model: torch.nn.Module, chip: Chip) -> Iterator[None]:
+    """Keep the CPU from products that it computes inside one kernel, where no operand is seen."""
+    if chip.matmul == "fp32":
+        yield
+        return
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    recurrent = any(isinstance(m, torch.nn.RNNBase) for m in model.modules())
+    mkldnn = torch.backends.mkldnn.enabled and not recurrent
+    with (
+        sdpa_kernel([SDPBackend.MATH]),
+        torch.backends.mkldnn.flags(enabled=mkldnn, allow_tf32=None),
+    ):
+        yield

@@ -1,0 +1,237 @@
+"""Run a model on the CPU as an NPU would: what it refuses, and how far its arithmetic is off."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from migrate_kit.dtypes.baseline import baseline, measured_noise
+from migrate_kit.dtypes.chips import Chip, find_chip
+from migrate_kit.dtypes.look import is_meta, look, recorder_for
+from migrate_kit.dtypes.numerics import RehearsedRunner
+from migrate_kit.dtypes.op_rows import OpRow, rows_of
+from migrate_kit.dtypes.rehearsal import Rehearsal, apart, largest_output
+from migrate_kit.errors import MigrateError
+from migrate_kit.layers.capture import RUNS, RunOptions, capture
+from migrate_kit.layers.compare import LayerDiff, compare
+from migrate_kit.layers.noise import NoiseFloor
+from migrate_kit.layers.runners.torch_runner import TorchRunner
+from migrate_kit.layers.store import Trace
+from migrate_kit.results import Finding, number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+def rehearse(
+    model: torch.nn.Module,
+    *inputs: Any,
+    target: str = "ascend910b",
+    backward: bool = False,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    raise_on_unsupported: bool = False,
+    numbers: bool = True,
+    tensors: bool = False,
+    reference: Trace | None = None,
+    noise: NoiseFloor | None = None,
+    store: str | Path | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Rehearsal:
+    """Rehearse a model for an NPU that is not there.
+
+    The model runs on the CPU, and every operator call is looked up with its dtypes in the public
+    tables of the target. Then it runs again with the chip's default arithmetic (HF32 or float16
+    operands of convolutions and matrix products), which gives the difference of every layer to be
+    expected. The model is left as it was found.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        On any device; on ``meta`` only the operators are looked up.
+    *inputs
+        What it is called with; ``kwargs`` for keyword arguments.
+    target : str
+        ``ascend910a``, ``ascend910b``, ``ascend310p``, ``ascend310b``, ``ascend950`` or a SoC name.
+    backward : bool
+        Also the backward of ``loss``, a callable from the output to a scalar; without one, of the
+        mean of the output's squares.
+    raise_on_unsupported : bool
+        Stop at the first operator that the target refuses, where the NPU would.
+    numbers : bool
+        Whether to run with the chip's arithmetic too.
+    tensors : bool
+        Compare every element and replay each layer; otherwise 256 sums of each tensor, which gives
+        R within 5 %.
+    reference, noise : Trace and NoiseFloor, optional
+        The plain run and its noise, if they were made before.
+    store : path, optional
+        Folder where the plain run and its noise are kept between rehearsals.
+    seed : int
+        Random state of every run.
+
+    Returns
+    -------
+    Rehearsal
+        ``.to_frame()``, ``.coverage``, ``.diff``, ``.to_csv(path)``.
+
+    Raises
+    ------
+    MigrateError
+        If the target is unknown, or the model cannot run on the CPU (with the layer and the
+        operator); with ``raise_on_unsupported`` at the first operator that is refused.
+
+    Examples
+    --------
+    >>> import torch, migrate_kit as mk
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
+    >>> rehearsal = mk.rehearse(model, torch.randn(1, 3, 8, 8), target="ascend910b")
+    >>> [row.op for row in rehearsal.rows]
+    ['aten.convolution.default', 'aten.relu.default']
+    >>> rehearsal.rounded
+    {'convolution': 1}
+    """
+    chip = find_chip(target)
+    _check(inputs, dict(kwargs or {}), reference, noise)
+    network = TorchRunner(model, "cpu").model
+    scripted = [n for n, m in network.named_modules() if isinstance(m, torch.jit.ScriptModule)]
+    if scripted:
+        raise MigrateError(
+            "a TorchScript module runs its operators where neither lines nor layers are seen",
+            f"layer {scripted[0]}",
+            "put the nn.Module there that it was made from",
+        )
+    options = RunOptions(backward=backward, loss=loss, kwargs=dict(kwargs or {}), seed=seed)
+    diff: LayerDiff | None = None
+    rounded: dict[str, int] = {}
+    with RUNS, _eager():
+        recorder = recorder_for(network, chip, stop=raise_on_unsupported)
+        records, findings = look(network, inputs, options, recorder)
+        rows = rows_of(records, chip.target)
+        if raise_on_unsupported:
+            _refuse_swallowed(rows, chip)
+        if numbers:
+            asked: dict[str, Any] = {
+                "backward": backward,
+                "loss": loss,
+                "kwargs": kwargs,
+                "seed": seed,
+                "tensors": tensors,
+            }
+            known = (reference, noise, None if store is None else Path(store))
+            try:
+                diff, rounded, more = _numbers(network, inputs, chip, asked, known)
+            except MigrateError as error:
+                what = f"the numbers were not rehearsed: {error.what}"
+                more = [Finding("warning", what, error.where, error.fix)]
+            findings += more
+    return Rehearsal(chip, rows, findings, diff, rounded)
+
+
+def _check(inputs: Any, kwargs: dict[str, Any], reference: Any, noise: Any) -> None:
+    for name, value, kind in (("reference", reference, Trace), ("noise", noise, NoiseFloor)):
+        if value is not None and not isinstance(value, kind):
+            raise MigrateError(
+                f"{name} is a {type(value).__name__}, not a {kind.__name__}",
+                f"rehearse({name}=)",
+                "pass mk.capture(model, *inputs) and mk.noise_floor(model, *inputs)",
+            )
+    _refuse_arrays([list(inputs), kwargs])
+
+
+def _refuse_arrays(values: Any) -> None:
+    """Say at once what the first layer would say less clearly."""
+    found = values if isinstance(values, list | tuple) else list(values.values())
+    for value in found:
+        if isinstance(value, list | tuple | dict):
+            _refuse_arrays(value)
+        elif type(value).__module__.split(".")[0] in ("numpy", "PIL", "mindspore"):
+            raise MigrateError(
+                f"an input is a {type(value).__module__}.{type(value).__name__}, not a tensor",
+                "rehearse(model, *inputs)",
+                "torch.from_numpy(...), and mind its dtype: NumPy's default is float64",
+            )
+
+
+@contextlib.contextmanager
+def _eager() -> Iterator[None]:
+    """Run what was given to torch.compile as it is written, so that its operators are seen."""
+    set_stance = getattr(torch.compiler, "set_stance", None)
+    with set_stance("force_eager") if set_stance else contextlib.nullcontext():
+        yield
+
+
+def _refuse_swallowed(rows: list[OpRow], chip: Chip) -> None:
+    """Raise for a refusal that the model itself caught: on the NPU it would see another error."""
+    for row in rows:
+        if row.status == "refused":
+            raise MigrateError(
+                f"{chip.target} has no kernel for {row.op} on {row.dtypes}, and the model catches"
+                " the error",
+                f"{row.where}, {row.module}",
+                row.fix,
+            )
+
+
+def _numbers(
+    model: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    chip: Chip,
+    options: dict[str, Any],
+    known: tuple[Trace | None, NoiseFloor | None, Path | None],
+) -> tuple[LayerDiff, dict[str, int], list[Finding]]:
+    """Run with the chip's arithmetic, and compare with the plain run."""
+    if is_meta(model):
+        raise MigrateError(
+            "a model on the meta device has no values",
+            type(model).__name__,
+            "build it on the CPU, or pass numbers=False",
+        )
+    reference, noise, store = known
+    findings: list[Finding] = []
+    if reference is None:
+        reference, floor, findings = baseline(model, inputs, options, store)
+        noise = noise or floor
+    elif noise is None:
+        noise, findings = measured_noise(reference)
+    runner = RehearsedRunner(model, chip)
+    there = capture(runner, *inputs, **options)
+    diff = compare(reference, there, noise=noise or False, replay=bool(options["tensors"]))
+    findings += _arithmetic_findings(chip, runner, diff)
+    return diff, dict(runner.mode.rounded), findings
+
+
+def _arithmetic_findings(chip: Chip, runner: RehearsedRunner, diff: LayerDiff) -> list[Finding]:
+    mode, found = runner.mode, []
+    if mode.rounded and "HF32" in (chip.conv, chip.matmul):
+        what = (
+            f"HF32 is taken as float32 with {chip.hf32_bits} stored mantissa bits, ties to even:"
+            " read in public pages, not measured on a device (uncertain)"
+        )
+        fix = "torch.npu.conv.allow_hf32 = False gives float32 convolutions there"
+        found.append(Finding("info", what, chip.source, fix))
+    if chip.note and any("conv" in op for op in mode.rounded):
+        found.append(Finding("info", chip.note, chip.target))
+    if mode.lowered:
+        what = f"{mode.lowered} results in float64 were kept in float32: torch_npu lowers them"
+        found.append(Finding("warning", what, "", "compute in float64 on the CPU where it matters"))
+    for op, count in (+mode.saturated).most_common(5):
+        what = (
+            f"{count} elements overflow in {op} and saturate on {chip.target}, with no Inf to see"
+        )
+        found.append(Finding("warning", what, "", "scale the values down, or use loss scaling"))
+    return [*found, *_expectation(diff)]
+
+
+def _expectation(diff: LayerDiff) -> list[Finding]:
+    first, worst = diff.first_divergence, largest_output(diff)
+    if first is None or worst is None:
+        return []
+    R = f", R = {number(worst.R)}" if math.isfinite(worst.rel_l2) and worst.rel_l2 else ""
+    what = f"from this arithmetic alone the output {apart(worst)}{R}; the first layer to differ is"
+    fix = "judge the device's run against this, not against float32's rounding"
+    return [Finding("info", f"{what} {first.layer!r}", worst.layer, fix)]
