@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import migrate_kit as mk
-from migrate_kit.cli_text import answer_lines, finding_lines, one_line, row_table
+from migrate_kit.cli_text import answer_lines, finding_lines, one_line, operator_table, row_table
 from migrate_kit.errors import MigrateError
 from migrate_kit.results import plain
 
@@ -146,6 +146,44 @@ def compare(
     if unpaired and not every:
         typer.echo(f"{unpaired} without a counterpart of their own; --all lists them and says why")
     if not diff.ok:
+        raise typer.Exit(DIFFERS)
+
+
+@app.command()
+def rehearse(
+    path: ProjectPath = None,
+    target: Annotated[
+        str | None, typer.Option(help="As ascend310p; by default the project's.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the operators to this file.")] = None,
+    *,
+    backward: Annotated[
+        bool, typer.Option(help="Also the backward, of a mean of squares.")
+    ] = False,
+    numbers: Annotated[
+        bool, typer.Option(help="Also run with that chip's arithmetic, against float64.")
+    ] = True,
+    every: Annotated[bool, typer.Option("--all", help="List every operator.")] = False,
+) -> None:
+    """Run the project's model as an NPU would that is not there.
+
+    Exit code: 0 nothing is refused, 1 something is, 2 wrong use, 3 a fault of this program.
+    """
+    opened = mk.open_project(path, target=target)
+    found = mk.rehearse(
+        opened.model(),
+        *opened.inputs(),
+        target=opened.target,
+        backward=backward,
+        numbers=numbers,
+        store=opened.store("rehearsal"),
+    )
+    typer.echo(repr(found))
+    for line in [*(operator_table(found.rows) if every else ()), *finding_lines(found.findings)]:
+        typer.echo(line)
+    if csv is not None:
+        typer.echo(f"wrote {found.to_csv(csv)}")
+    if not found.ok:
         raise typer.Exit(DIFFERS)
 
 

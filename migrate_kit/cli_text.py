@@ -10,6 +10,7 @@ from migrate_kit.results import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from migrate_kit.dtypes.op_rows import OpRow
     from migrate_kit.environment.diagnosis import Diagnosis
     from migrate_kit.layers.rows import LayerRow
     from migrate_kit.results import Finding
@@ -34,6 +35,13 @@ def row_table(rows: Iterable[LayerRow]) -> list[str]:
         return []
     columns = [(h, *c) for h, *c in zip(head, *cells, strict=True) if any(c)]
     return _aligned(list(zip(*columns, strict=True)))
+
+
+def operator_table(rows: Iterable[OpRow]) -> list[str]:
+    """Return a header and one line an operator, dtypes and line of code."""
+    head = ("operator", "dtypes", "status", "calls", "where")
+    cells = [(r.op, r.dtypes, r.status, str(r.count), plain(r.where or r.module)) for r in rows]
+    return _aligned([head, *cells])
 
 
 def finding_lines(findings: Iterable[Finding]) -> list[str]:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class MigrateError(Exception):
     """A problem the reader can act on, in three short lines.
@@ -36,3 +42,15 @@ class MigrateError(Exception):
         # Exception would call __init__ with the joined text only; a test runner that sends
         # errors between processes needs the three parts back.
         return type(self), (self.what, self.where, self.fix)
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the closest known word, or nothing.
+
+    Examples
+    --------
+    >>> meant("weigths", ["builder", "weights"])
+    "; did you mean 'weights'?"
+    """
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

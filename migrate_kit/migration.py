@@ -19,8 +19,8 @@ from migrate_kit.inputs import (
     Input,
     RandomInput,
 )
-from migrate_kit.tables import read_table
-from migrate_kit.toml_table import TomlTable, meant
+from migrate_kit.targets import find_target
+from migrate_kit.toml_table import TomlTable
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -131,26 +131,8 @@ def read_migration(file: Path) -> Migration:
         weights_argument=argument,
         inputs=_inputs(top),
         labels=_labels(top.table("labels", KEYS["labels"])),
-        target=check_target(target.text("name") or DEFAULT_TARGET, target.where),
+        target=find_target(target.text("name") or DEFAULT_TARGET, target.where).name,
     )
-
-
-def check_target(name: str, where: str) -> str:
-    """Return ``name`` if tables/targets.csv has it.
-
-    Examples
-    --------
-    >>> check_target("ascend910b", "target=")
-    'ascend910b'
-    """
-    known = [row["target"] for row in read_table("targets")]
-    if name not in known:
-        raise MigrateError(
-            f"no target {name!r}{meant(name.lower(), known)}",
-            where,
-            f"choose one of: {', '.join(known)}",
-        )
-    return name
 
 
 def _inputs(top: TomlTable) -> tuple[Input, ...]:

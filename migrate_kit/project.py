@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from migrate_kit.errors import MigrateError
 from migrate_kit.files import write_text
-from migrate_kit.migration import FILE_NAME, Migration, check_target, read_migration
+from migrate_kit.migration import FILE_NAME, Migration, read_migration
 from migrate_kit.model import build_model, find_builder, load_weights
 from migrate_kit.results import Finding, findings_html, table_html
+from migrate_kit.targets import find_target
 
 if TYPE_CHECKING:
     import torch
@@ -79,12 +80,7 @@ class Project:
     def keep(self, result: Result, name: str | None = None) -> str:
         """Add ``result.to_dict()`` to :attr:`results` and to disk; return the name it is under."""
         name = name or result.kind.replace(" ", "_")  # a kind is words, a name is a file's
-        if not _NAME.fullmatch(name):
-            raise MigrateError(
-                f"a result cannot be named {name!r}",
-                "keep(name=)",
-                "use up to 100 letters, digits, dots, dashes and underscores",
-            )
+        _checked(name, "keep(name=)")
         try:
             text = json.dumps(result.to_dict(), indent=1, allow_nan=False, ensure_ascii=False)
         except (TypeError, ValueError) as error:
@@ -96,6 +92,18 @@ class Project:
         write_text(self._results_folder / f"{name}.json", text + "\n")
         self.results[name] = json.loads(text)
         return name
+
+    def store(self, name: str) -> Path:
+        """Return the folder for what is too large for a result, such as the traces of a rehearsal.
+
+        It is among the project's results and is not made here; a run that keeps something makes it.
+
+        Raises
+        ------
+        MigrateError
+            If the name is not that of one folder.
+        """
+        return self._results_folder / _checked(name, "store(name)")
 
     def top(self, output: Any, k: int = 5) -> list[tuple[str, float]]:
         """Return the likeliest classes of the first row of a classifier's output, with softmax.
@@ -201,6 +209,16 @@ class UserProject(Project):
         return [("model", m.builder), ("weights", weights), *inputs, ("labels", labels)]
 
 
+def _checked(name: str, where: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise MigrateError(
+            f"a result cannot be named {name!r}",
+            where,
+            "use up to 100 letters, digits, dots, dashes and underscores",
+        )
+    return name
+
+
 def open_project(
     path: str | os.PathLike[str] | None = None, *, target: str | None = None
 ) -> Project:
@@ -229,7 +247,7 @@ def open_project(
     [(1, 3, 224, 224)]
     """
     if target is not None:
-        check_target(target, "open_project(target=)")
+        target = find_target(target, "open_project(target=)").name
     path = path or os.environ.get("MIGRATE_KIT_PROJECT") or None
     file = _find() if path is None else _named(Path(path))
     if file is None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migrate_kit.errors import MigrateError
+from migrate_kit.errors import MigrateError, meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -103,18 +102,6 @@ class TomlTable:
         if isinstance(self.data.get(key), list):
             raise self.error(key, f"is {self.data[key]!r}")
         return found[0] if found else None
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """Return a question that names the closest known word, or nothing.
-
-    Examples
-    --------
-    >>> meant("weigths", ["builder", "weights"])
-    "; did you mean 'weights'?"
-    """
-    close = difflib.get_close_matches(word, list(known), 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _is_number(value: object, *, whole: bool) -> bool:

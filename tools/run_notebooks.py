@@ -34,6 +34,11 @@ CELL_TIMEOUT = 300
 
 def main(arguments: Sequence[str]) -> int:
     """Run them all; 1 if any failed."""
+    if strange := {a for a in arguments if a.startswith("-")} - {"--in-place"}:
+        print(
+            f"no option {' '.join(sorted(strange))}; usage: run_notebooks.py [--in-place] [FILE...]"
+        )
+        return 2
     in_place = "--in-place" in arguments
     named = [Path(a).resolve() for a in arguments if not a.startswith("--")]
     paths = named or sorted(find(NOTEBOOKS))
@@ -106,12 +111,12 @@ def as_page(results: Sequence[tuple[Path, Any, str]]) -> str:
         lines.append(f"- [{name}](#{name}): {'**failed**' if error else 'ran'}")
         cells.append(nbformat.v4.new_markdown_cell(f'<a id="{name}"></a>\n\n---'))
         cells += publish.clean(notebook).cells
-    whole = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_markdown_cell("\n".join(lines)), *cells],
-        metadata={"kernelspec": publish.KERNEL, "language_info": {"name": "python"}},
-    )
-    for number, cell in enumerate(whole.cells):
+    cells.insert(0, nbformat.v4.new_markdown_cell("\n".join(lines)))
+    for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"  # two notebooks may use the same ids
+    whole = nbformat.v4.new_notebook(
+        cells=cells, metadata={"kernelspec": publish.KERNEL, "language_info": {"name": "python"}}
+    )
     # The template names a CDN for these two; without them the page is complete in itself.
     exporter = HTMLExporter(mathjax_url="", require_js_url="", embed_images=True)
     text, _ = exporter.from_notebook_node(whole, resources={"metadata": {"name": "migrate-kit"}})

@@ -11,7 +11,7 @@ _BY_STATUS = {
     "slow": "it runs on the NPU's AI CPU: cast before this line, or do it once and not in a loop",
     "fallback": "it runs on the host CPU, with copies there and back: rewrite it, or do it once",
     "refused": "cast before this line, or move this step to the CPU",
-    "not listed": "no table lists it, which says nothing: run this line alone on a device",
+    "not listed": "the tables do not decide: run this line alone on a device",
 }
 
 

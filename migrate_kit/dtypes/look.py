@@ -39,10 +39,11 @@ def recorder_for(model: torch.nn.Module, chip: Chip, *, stop: bool) -> OpRecorde
         if record.verdict.status != "refused":
             return
         code, line, module = record.where
+        layer = f"layer {module}" if module else ""
         ok = tuple(record.verdict.dtypes_ok)
         raise MigrateError(
             f"{chip.target} has no kernel for {record.op} on {' '.join(record.dtypes)}",
-            ", ".join(t for t in (place(code, line), text_of(code, line), module) if t),
+            ", ".join(t for t in (place(code, line), text_of(code, line), layer) if t),
             fix_for("refused", record.op, record.dtypes, chip.target, ok),
         )
 

@@ -120,7 +120,7 @@ def remarks(rows: list[OpRow]) -> list[Finding]:
         kinds = len({(r.op, r.dtypes) for r in unlisted})
         calls = sum(r.count for r in unlisted)
         count = f"{kinds} operator{'s' * (kinds > 1)} on {'their' if kinds > 1 else 'its'} dtypes"
-        what = f"not in any table, which says nothing: {count} ({calls} calls)"
+        what = f"the tables do not decide {count} ({calls} call{'s' * (calls > 1)})"
         names = ", ".join(dict.fromkeys(r.op for r in unlisted))
         fix = "look at .to_frame(); run them alone when a device is there"
         found.append(Finding("info", what, names[:200], fix))

@@ -172,7 +172,7 @@ def _refuse_swallowed(rows: list[OpRow], chip: Chip) -> None:
             raise MigrateError(
                 f"{chip.target} has no kernel for {row.op} on {row.dtypes}, and the model catches"
                 " the error",
-                f"{row.where}, {row.module}",
+                ", ".join(t for t in (row.where, f"layer {row.module}") if t),
                 row.fix,
             )
 

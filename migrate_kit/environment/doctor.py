@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from migrate_kit.environment.collect import collect
-from migrate_kit.environment.goal import goal_of
 from migrate_kit.environment.judge import judge
 from migrate_kit.environment.report import EnvironmentReport
+from migrate_kit.targets import Target, find_target
 
 if TYPE_CHECKING:
     from migrate_kit.environment.facts import Facts
@@ -56,7 +56,7 @@ def check_environment(
     >>> "npu-absent" in {check.id for check in report.checks} or bool(report.facts.devices)
     True
     """
-    goal = goal_of(target)
+    goal = Target() if target is None else find_target(target, "check_environment(target=)")
     if facts is None:
         facts = collect(probe=probes, seconds=seconds)
     return EnvironmentReport(facts, goal, judge(facts, goal))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from migrate_kit.environment.check import Check
     from migrate_kit.environment.facts import Facts
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
@@ -43,7 +43,7 @@ class EnvironmentReport(Result):
 
     kind: ClassVar[str] = "environment"
 
-    def __init__(self, facts: Facts, goal: Goal, checks: list[Check]) -> None:
+    def __init__(self, facts: Facts, goal: Target, checks: list[Check]) -> None:
         self.facts, self.target, self.checks = facts, goal.name or None, checks
         self.findings = [check.fault() for check in checks if check.state != "ok"]
 

@@ -137,7 +137,7 @@ def test_bfloat16_is_refused_by_the_chips_that_have_none(target):
         ("supported", "aten.add.Tensor", ("float64",), (), ""),
         ("slow", "aten.mul.Tensor", ("int64", "int64"), (), "torch.int32"),
         # An index is int64 everywhere: what no table lists is not laid to it.
-        ("not listed", "aten.embedding.default", ("float32", "int64"), (), "says nothing"),
+        ("not listed", "aten.embedding.default", ("float32", "int64"), (), "do not decide"),
         # Nothing takes it, whatever the dtype.
         ("fallback", "aten.polygamma.default", ("float64",), (), "host CPU"),
         # The int64 among them is what the kernel takes.
@@ -229,6 +229,16 @@ def test_the_line_is_said_where_it_stops():
         mk.rehearse(Fp8Weights(), torch.ones(4), raise_on_unsupported=True)
     assert "return x.to(torch.float8_e4m3fn)" in caught.value.where
     assert "test_rehearse_facts.py:" in caught.value.where
+
+
+def test_a_layer_of_torchs_own_is_named_where_it_stops():
+    small = nn.Sequential(nn.Linear(4, 4)).bfloat16()
+    for refused in (small, nn.Sequential(nn.Identity(), small)):
+        with pytest.raises(mk.MigrateError) as caught:
+            mk.rehearse(
+                refused, torch.ones(2, 4).bfloat16(), target="ascend310p", raise_on_unsupported=True
+            )
+        assert caught.value.where == ("layer 0" if refused is small else "layer 1.0")
 
 
 def test_a_model_that_catches_the_refusal_does_not_pass():

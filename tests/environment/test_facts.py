@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migrate_kit.environment.facts import Facts
-from migrate_kit.environment.goal import goal_of
 from migrate_kit.environment.judge import judge
 from migrate_kit.environment.kernel import read_kernel
 from migrate_kit.errors import MigrateError
+from migrate_kit.targets import Target, targets
 
 FIXTURE = Path(__file__).parents[2] / "data" / "environments" / "torch_npu-2.9.0.json"
 JSON = st.recursive(
@@ -70,8 +70,8 @@ def test_a_changed_snapshot_is_judged_or_refused(tmp_path, data):
         snapshot = Facts.load(path)
     except MigrateError:
         return
-    for target in (None, "ascend910b", "mlu270"):
-        assert judge(snapshot, goal_of(target))
+    for goal in (Target(), targets()["ascend910b"], targets()["mlu270"]):
+        assert judge(snapshot, goal)
 
 
 def test_a_snapshot_carries_no_secret():

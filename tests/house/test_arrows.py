@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "migrate_kit"
-BASE = {"errors", "results", "files", "tables"}
+BASE = {"errors", "results", "files", "tables", "targets"}
 PROJECT = {"project", "sample", "migration", "template", "toml_table", "inputs", "model"}
 SIDE_BY_SIDE = {
     "checkpoints",
@@ -24,6 +24,7 @@ ALLOWED = {
     "files": {"errors"},
     "results": {"errors"},
     "tables": {"errors"},
+    "targets": {"errors", "tables"},
     "layers": BASE,
     "widgets": BASE | {"layers"},
     "check": set(),
@@ -32,7 +33,7 @@ ALLOWED = {
     **dict.fromkeys(PROJECT, BASE | PROJECT),
     **dict.fromkeys(SIDE_BY_SIDE, BASE | {"layers"}),
     "report": BASE | {"layers"} | SIDE_BY_SIDE,
-    "cli_text": BASE | {"environment", "layers"},
+    "cli_text": BASE | {"dtypes", "environment", "layers"},
     "cli": BASE | PROJECT | SIDE_BY_SIDE | {"__init__", "cli_text", "layers", "report"},
 }
 # Any room may explain an error and load a checkpoint.

@@ -14,6 +14,7 @@ import migrate_kit as mk
 from migrate_kit.errors import MigrateError
 from migrate_kit.project import RESULTS
 from migrate_kit.results import Finding, Result
+from migrate_kit.targets import find_target
 
 
 class Found(Result):
@@ -77,7 +78,7 @@ def test_a_path_without_a_project(tmp_path):
 
 def test_the_target_can_be_given(write):
     assert mk.open_project(write(), target="mlu370").target == "mlu370"
-    assert mk.open_project("sample", target="ascend310p3").target == "ascend310p3"
+    assert mk.open_project("sample", target="Ascend310P3").target == "ascend310p"
     with pytest.raises(MigrateError, match="mlu370"):
         mk.open_project("sample", target="mlu730")
 
@@ -233,3 +234,22 @@ def test_what_is_said_of_weights_that_no_file_gives(write):
     torch.manual_seed(int(seed[1]))
     assert torch.equal(torch.nn.Linear(3, 2).weight, project.model().weight)
     assert mk.open_project("sample").source == "the embedded sample"
+
+
+def test_a_target_answers_to_the_name_of_its_chip():
+    for name in ("ascend310p", " Ascend310P ", "Ascend310P3"):
+        assert find_target(name, "here").name == "ascend310p"
+    assert find_target("Ascend950PR_9579", "here").name == "ascend950"
+    for wrong in ("ascend311", "", "*", None, 910):
+        with pytest.raises(MigrateError, match="no target") as caught:
+            find_target(wrong, "here")
+        assert "ascend310p, ascend910a" in caught.value.fix
+
+
+def test_a_store_is_a_folder_among_the_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIGRATE_KIT_RESULTS", str(tmp_path))
+    project = mk.open_project("sample")
+    assert project.store("rehearsal") == tmp_path / "rehearsal"
+    for wrong in ("../x", "", "a/b", ".."):
+        with pytest.raises(MigrateError, match="cannot be named"):
+            project.store(wrong)

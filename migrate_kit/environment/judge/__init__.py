@@ -18,12 +18,12 @@ from migrate_kit.environment.judge.workbook import workbook_checks
 if TYPE_CHECKING:
     from migrate_kit.environment.check import Check
     from migrate_kit.environment.facts import Facts
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 __all__ = ["judge"]
 
 
-def judge(facts: Facts, goal: Goal) -> list[Check]:
+def judge(facts: Facts, goal: Target) -> list[Check]:
     """Return every check that applies, the gravest first."""
     causes = [
         check

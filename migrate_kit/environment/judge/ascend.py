@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from migrate_kit.environment.check import State
     from migrate_kit.environment.facts import Cann, Facts
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 _GROUP = "Ascend"
 _FAQ = "Ascend/pytorch installation FAQ"
 
 
-def ascend_checks(facts: Facts, goal: Goal) -> Iterator[Check]:
+def ascend_checks(facts: Facts, goal: Target) -> Iterator[Check]:
     """Judge the Ascend side where it is wanted or where something of it is installed."""
     npus = npus_of(facts)
     installed = bool(facts.version("torch-npu") or facts.ascend.cann or facts.ascend.driver)
@@ -39,7 +39,7 @@ def ascend_checks(facts: Facts, goal: Goal) -> Iterator[Check]:
         yield from _no_cann(facts, goal, npus)
 
 
-def _plugin(facts: Facts, goal: Goal, npus: list[str]) -> Iterator[Check]:
+def _plugin(facts: Facts, goal: Target, npus: list[str]) -> Iterator[Check]:
     version = facts.version("torch-npu")
     if version and facts.torch and facts.torch.cuda:
         yield Check(
@@ -73,7 +73,7 @@ def _torch_for(plugin: str, here: str) -> str:
     return (rows[0].cell("torch") if rows else here).partition("+")[0]
 
 
-def _no_cann(facts: Facts, goal: Goal, npus: list[str]) -> Iterator[Check]:
+def _no_cann(facts: Facts, goal: Target, npus: list[str]) -> Iterator[Check]:
     plugin = facts.version("torch-npu")
     lost = [
         n for x in facts.libraries if x.package == "torch-npu" for n in x.absent if "atb" not in n

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from migrate_kit.environment.check import State
     from migrate_kit.environment.facts import Facts
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 _GROUP = "Cambricon"
 _GUIDE = "Cambricon PyTorch user guide, wheel packages"
@@ -30,7 +30,7 @@ _BUILD = (
 _CARD = re.compile(r"\bMLU\d+[\w-]*")
 
 
-def cambricon_checks(facts: Facts, goal: Goal) -> Iterator[Check]:
+def cambricon_checks(facts: Facts, goal: Target) -> Iterator[Check]:
     """Judge the Cambricon side where it is wanted or where something of it is installed."""
     cards = [n for n in facts.devices if re.fullmatch(r"/dev/cambricon_dev\d+", n)]
     here = facts.cambricon
@@ -54,7 +54,7 @@ def cambricon_checks(facts: Facts, goal: Goal) -> Iterator[Check]:
         )
 
 
-def _cards(facts: Facts, goal: Goal, cards: list[str]) -> Iterator[Check]:
+def _cards(facts: Facts, goal: Target, cards: list[str]) -> Iterator[Check]:
     if not cards:
         yield Check(
             "mlu-absent",
@@ -109,7 +109,7 @@ def _cards(facts: Facts, goal: Goal, cards: list[str]) -> Iterator[Check]:
         )
 
 
-def _software(facts: Facts, goal: Goal, cards: list[str]) -> Iterator[Check]:
+def _software(facts: Facts, goal: Target, cards: list[str]) -> Iterator[Check]:
     here, environ = facts.cambricon, facts.kernel.environ
     if not here.home:
         yield Check(

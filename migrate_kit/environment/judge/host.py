@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from migrate_kit.environment.facts import Facts
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 _GROUP = "machine"
 # Traces, ONNX files and reports of one network take a few hundred MB; MindSpore 2.6 GB.
@@ -20,7 +20,7 @@ _DISK_GIB, _FULL_GIB = 5.0, 0.5
 _MEMORY_GIB = 2.0
 
 
-def host_checks(facts: Facts, goal: Goal) -> Iterator[Check]:
+def host_checks(facts: Facts, goal: Target) -> Iterator[Check]:
     """Judge the machine itself."""
     del goal
     host = facts.host

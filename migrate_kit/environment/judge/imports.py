@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from migrate_kit.environment.facts import Facts, Probe
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 _GROUP = "imports"
 _PLAIN, _BARE = "torch", "torch without plug-ins"
@@ -22,7 +22,7 @@ _NO_DTYPE = "no dtype works: look at the operator packages of CANN"
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
-def with_imports(causes: list[Check], facts: Facts, goal: Goal) -> list[Check]:
+def with_imports(causes: list[Check], facts: Facts, goal: Target) -> list[Check]:
     """Add the imports: a failure with a known cause says so there, one without is its own check."""
     del goal
     checks = list(causes)

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from migrate_kit.environment.facts import Facts, Library
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 _GROUP = "libraries"
 
 
-def library_checks(facts: Facts, goal: Goal) -> Iterator[Check]:
+def library_checks(facts: Facts, goal: Target) -> Iterator[Check]:
     """Judge what was read from the libraries' files."""
     del goal
     for package in dict.fromkeys(x.package for x in facts.libraries):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from migrate_kit.environment.facts import Facts
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 _GROUP = "Ascend"
 # The card's nodes need these beside them (vllm-ascend and cann-container-image run commands).
@@ -27,13 +27,13 @@ def npus_of(facts: Facts) -> list[str]:
     return [n for n in facts.devices if re.fullmatch(r"/dev/davinci\d+", n)]
 
 
-def npu_checks(facts: Facts, goal: Goal, npus: list[str]) -> Iterator[Check]:
+def npu_checks(facts: Facts, goal: Target, npus: list[str]) -> Iterator[Check]:
     """Judge the devices and the driver."""
     yield from _devices(facts, goal, npus)
     yield from _driver(facts, npus)
 
 
-def _devices(facts: Facts, goal: Goal, npus: list[str]) -> Iterator[Check]:
+def _devices(facts: Facts, goal: Target, npus: list[str]) -> Iterator[Check]:
     if not npus:
         yield Check(
             "npu-absent",
@@ -75,7 +75,7 @@ def _devices(facts: Facts, goal: Goal, npus: list[str]) -> Iterator[Check]:
     yield from _smi(facts, goal)
 
 
-def _smi(facts: Facts, goal: Goal) -> Iterator[Check]:
+def _smi(facts: Facts, goal: Target) -> Iterator[Check]:
     if not facts.probed:
         return
     answer = facts.commands.get("npu-smi")
@@ -116,7 +116,7 @@ def _smi(facts: Facts, goal: Goal) -> Iterator[Check]:
     # Newer cards say only Ascend910, which every target of the family is.
     known = [f"Ascend{n.removeprefix('Ascend')}" for n in names]
     told = [n for n in known if n != "Ascend910"]
-    if goal.chips and told and not any(n in goal.chips for n in told):
+    if goal.chips and told and not any(goal.has(n) for n in told):
         yield Check(
             "npu-target",
             _GROUP,

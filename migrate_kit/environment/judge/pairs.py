@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from migrate_kit.environment.check import State
     from migrate_kit.environment.facts import Facts
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 _GROUP = "versions"
 # A wrong version of these is a fault; of anything else a warning, since the import may still work.
@@ -59,7 +59,7 @@ class Demand:
     build_only: bool = False
 
 
-def pair_checks(facts: Facts, goal: Goal) -> Iterator[Check]:
+def pair_checks(facts: Facts, goal: Target) -> Iterator[Check]:
     """Judge every pair that is installed."""
     del goal
     outside = {

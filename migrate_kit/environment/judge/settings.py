@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from migrate_kit.environment.check import State
     from migrate_kit.environment.facts import Facts
-    from migrate_kit.environment.goal import Goal
     from migrate_kit.environment.variables import Variable
+    from migrate_kit.targets import Target
 
 _GROUP = "variables"
 
 
-def setting_checks(facts: Facts, goal: Goal) -> Iterator[Check]:
+def setting_checks(facts: Facts, goal: Target) -> Iterator[Check]:
     """Explain the variables of the sides that are wanted or installed."""
     sides = {"torch", "machine"}
     if goal.ascend or facts.version("torch-npu") or facts.ascend.cann:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from migrate_kit.environment.facts import Facts, Host, Package
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 _GROUP = "packages"
 _BINARY = ("torch", "torchvision", "torchaudio", "torch-npu", "torch-mlu", "mindspore", "numpy")
 
 
-def wheel_checks(facts: Facts, goal: Goal) -> Iterator[Check]:
+def wheel_checks(facts: Facts, goal: Target) -> Iterator[Check]:
     """Judge the tags, and whether Python reaches the package that is installed."""
     del goal
     for name in _BINARY:

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from migrate_kit.environment.facts import Facts
-    from migrate_kit.environment.goal import Goal
+    from migrate_kit.targets import Target
 
 _GROUP = "workbook"
 _SOURCE = "measured: JupyterLab 3.2 to 4.6 with anywidget 0.9 and 0.11 on either side"
 _ANYWIDGET, _MANAGER = "anywidget", "@jupyter-widgets/jupyterlab-manager"
 
 
-def workbook_checks(facts: Facts, goal: Goal) -> Iterator[Check]:
+def workbook_checks(facts: Facts, goal: Target) -> Iterator[Check]:
     """Judge whether live widgets will work; tables do in any case."""
     del goal
     names = ("jupyterlab", "ipywidgets", "anywidget")
