@@ -122,9 +122,7 @@ class OpRecorder(PlannedMode):
             self._note(func, name, dtypes, (args, kwargs))
         elif what == _DECOMPOSE:
             with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+                return _in_its_parts(func, args, kwargs)
         try:
             return func(*args, **kwargs)
         except Exception:
@@ -227,6 +225,15 @@ class OpRecorder(PlannedMode):
                 yield
         finally:
             self._backward = False
+
+
+def _in_its_parts(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Run a composite operator as eager PyTorch does.
+
+    Its own ``decompose`` would take what is registered in Python for export, where an interpolation
+    is index arithmetic; a device is asked for ``upsample_bilinear2d``.
+    """
+    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)  # noqa: SLF001
 
 
 def _node_number() -> int:

@@ -60,7 +60,8 @@ class DType:
 
     def __repr__(self) -> str:
         names = [n for n in (self.torch, self.cann, self.onnx and f"ONNX {self.onnx}") if n]
-        return f"DType({self.name}: {self.bits} bits, {', '.join(names)})"
+        names = names or [n for n in (self.mindspore, self.numpy, *self.cambricon[:1]) if n]
+        return f"DType({', '.join([f'{self.name}: {self.bits} bits', *names])})"
 
 
 @lru_cache(maxsize=1)
@@ -249,9 +250,9 @@ class DtypeTable(Result):
                 str(d.bits),
                 "" if d.maximum is None else _largest(d),
                 "" if d.eps is None else number(d.eps),
-                d.torch,
+                d.torch.removeprefix("torch."),
                 d.numpy,
-                d.mindspore,
+                d.mindspore.removeprefix("mindspore."),
                 f"{d.onnx} {d.onnx_number}" if d.onnx else "",
                 f"{d.cann} {d.cann_number}" if d.cann else "",
                 f"{d.cambricon[0]} {d.cambricon_number or ''}".strip() if d.cambricon else "",
@@ -260,15 +261,17 @@ class DtypeTable(Result):
             for d in self.rows
         ]
         caption = (
-            "dtypes; for each target the operators of its AI Core list that take the dtype, and"
-            " after the plus those of its AI CPU; where no such list has the dtype, the aclnn pages"
+            "dtypes, and how many operators of each target take them: on AI Core + on its AI CPU"
+            " (by the aclnn pages where no list has the dtype)"
         )
         return table_html(caption, head, body)
 
 
 def _largest(d: DType) -> str:
     assert d.maximum is not None  # noqa: S101
-    return str(d.maximum) if isinstance(d.maximum, int) else number(d.maximum)
+    # Integers in full, and 65504, which everybody knows.
+    short = d.maximum == int(d.maximum) and d.maximum < 1e5
+    return str(int(d.maximum)) if isinstance(d.maximum, int) or short else number(d.maximum)
 
 
 def _count(counts: dict[str, tuple[int, int]], name: str) -> str:

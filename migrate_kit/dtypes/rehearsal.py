@@ -137,7 +137,8 @@ class Rehearsal(Result):
             [(s, str(kinds[s]), str(counts[s])) for s in STATUSES],
         )
         bad = self.problems
-        shown = _table(bad[:_SHOWN], f"the first {min(_SHOWN, len(bad))} of {len(bad)} to look at")
+        some = f"the first {_SHOWN} of " if len(bad) > _SHOWN else ""
+        shown = _table(bad[:_SHOWN], f"{some}{len(bad)} to look at")
         layers = "" if self.diff is None else _layers(self.diff)
         return (
             self._intro() + summary + (shown if bad else "") + layers + findings_html(self._remarks)
@@ -164,9 +165,10 @@ def _table(rows: list[OpRow], caption: str) -> str:
             r.dtypes,
             r.status,
             str(r.count),
-            f"{r.where}  {r.code}",
+            ": ".join(t for t in (r.where, r.code) if t),
             r.module,
-            r.fix,
+            # Where the tables do not decide, what they do say is what there is to know.
+            "; ".join(t for t in (r.note if r.status == "not listed" else "", r.fix) if t),
         )
         for r in rows
     ]

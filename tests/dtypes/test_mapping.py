@@ -128,6 +128,9 @@ def test_the_table_is_a_result():
     html = table._repr_html_()
     assert html.count("<tr>") == len(table) + 1
     assert "DT_BF16 27" in html
+    assert ">65504<" in html
+    assert "9223372036854775807" in html
+    assert repr(mk.dtypes.of("CNNL_DTYPE_INT31")) == "DType(int31: 32 bits, CNNL_DTYPE_INT31)"
 
 
 def test_kernel_counts_follow_the_lists():

@@ -174,6 +174,10 @@ class Attention(nn.Module):
         (nn.LSTM(3, 2), (4, 1, 3), ["zeros.default", "lstm.input"]),
         (nn.AdaptiveAvgPool2d(2), (1, 3, 8, 8), ["adaptive_avg_pool2d.default"]),
         (nn.MaxPool2d(2), (1, 3, 8, 8), ["max_pool2d_with_indices.default"]),
+        # torch.export takes these apart, a device does not.
+        (nn.Upsample(None, 2.0), (1, 1, 4, 4), ["upsample_nearest2d.default"]),
+        (nn.Upsample(None, 2.0, "bilinear"), (1, 1, 4, 4), ["upsample_bilinear2d.default"]),
+        (nn.Upsample(None, 2.0, "bicubic"), (1, 1, 4, 4), ["upsample_bicubic2d.default"]),
         (nn.Dropout(0.5).train(), (4,), ["native_dropout.default"]),
         (nn.Dropout(0.5).eval(), (4,), []),
         (nn.Dropout(0.0).train(), (4,), []),
