@@ -87,6 +87,8 @@ def rows(model, x, target, op, dtype):
         (CumulativeSum(), WHOLE, "aten.cumsum", "int64", "ascend910a", "slow", "torch.int32"),
         (CumulativeSum(), WHOLE, "aten.cumsum", "int64", "ascend950", "supported", ""),
         (CumulativeSum(), WHOLE.int(), "aten.cumsum", "int32", "ascend910b", "slow", "dtype="),
+        # A mask is what is summed most, and a cast of the mask alone would change nothing.
+        (CumulativeSum(), WHOLE.bool(), "aten.cumsum", "bool", "ascend910b", "slow", "dtype="),
         (Largest(), WHOLE, "aten.topk", "int64", "ascend910b", "slow", "torch.float32"),
         (Largest(), WHOLE.float(), "aten.topk", "float32", "ascend910b", "supported", ""),
         (Sorts(), WHOLE, "aten.sort", "int64", "ascend910b", "slow", "torch.float32"),
