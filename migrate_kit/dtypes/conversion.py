@@ -140,17 +140,15 @@ def convert(value: Any, to: Any, framework: Framework | None = None) -> Converte
     home = framework or taken.framework
     made, after, note = make(taken, value, wanted, home)
     result = take(made).array
-    if note == "values":
-        after = wanted
-    losses = find_losses(taken.array, result, after)
+    held = wanted if note == "values" else after  # bfloat16's values, though NumPy holds float32
+    losses = find_losses(taken.array, result, held)
     figures = errors(taken.array, result)
     findings = _notes(taken.dtype, wanted, note, taken.note if home == "numpy" else "")
     findings += [_finding(x, taken.array.size) for x in losses]
-    if figures[0] and after.kind in ("float", "complex"):
+    if figures[0] and held.kind in ("float", "complex"):
         text = f"values that stay finite move by at most {number(figures[0])}"
         text += f", relatively {number(figures[1])}"
-        findings.append(Finding("info", text, f"{taken.dtype.name} to {after.name}"))
-    after = of("float32") if note == "values" else after
+        findings.append(Finding("info", text, f"{taken.dtype.name} to {held.name}"))
     names = (taken.dtype, wanted, after)
     return Converted(
         made,

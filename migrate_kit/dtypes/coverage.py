@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +19,7 @@ import torch
 from migrate_kit.dtypes.lines import UserCode, module_of
 from migrate_kit.dtypes.parting import drops, fused, in_parts
 from migrate_kit.dtypes.planned import PlannedMode
+from migrate_kit.layers.arguments import walk
 from migrate_kit.tables import read_table
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class OpRecorder(PlannedMode):
         self, name: str, dtypes: tuple[torch.dtype, ...], tensors: Any, where: Where
     ) -> OpRecord:
         names = tuple(str(d).removeprefix("torch.") for d in dtypes)
-        shapes = tuple(tuple(t.shape) for t in _tensors(tensors))
+        shapes = tuple(tuple(t.shape) for _, t in walk(tensors))
         known = (name, dtypes)
         if known not in self._verdicts:
             self._verdicts[known] = self._verdict(name, names)
@@ -267,16 +268,6 @@ def _dtypes(args: Any, kwargs: dict[str, Any]) -> tuple[torch.dtype, ...]:
         elif isinstance(k, torch.dtype):
             found.append(k)
     return tuple(found)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
 
 
 @contextlib.contextmanager

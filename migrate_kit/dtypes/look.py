@@ -14,14 +14,13 @@ from migrate_kit.dtypes.fixes import fix_for
 from migrate_kit.dtypes.lines import place, text_of
 from migrate_kit.dtypes.support import lookup
 from migrate_kit.errors import MigrateError
-from migrate_kit.layers.arguments import walk
 from migrate_kit.layers.runners.borrowed import (
     left_as_found,
     moved,
     random_state,
     without_collector,
 )
-from migrate_kit.layers.runners.torch_runner import ROOT
+from migrate_kit.layers.runners.torch_runner import ROOT, innermost_layer, mean_of_squares
 from migrate_kit.results import Finding
 
 if TYPE_CHECKING:
@@ -114,7 +113,8 @@ class _Run:
 
     def backward(self) -> None:
         args, kwargs = self._call()
-        loss, value = self.options.loss, None
+        loss = self.options.loss
+        value: Any = None
         parts = contextlib.nullcontext() if self.recorder.fuses else sdpa_kernel([SDPBackend.MATH])
         with parts, random_state(self.options.seed), torch.enable_grad():
             with self.recorder.noting_forward():
@@ -124,7 +124,7 @@ class _Run:
                     value = loss(output)
             if loss is None:
                 self.recorder.forward_ends()
-                value = _mean_of_squares(output)
+                value = mean_of_squares(output)
             if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
                 raise MigrateError(
                     "the loss is not one number that depends on a parameter",
@@ -144,24 +144,16 @@ class _Run:
 
     def explained(self, error: BaseException) -> MigrateError:
         """Name the layer and the operator that failed."""
-        op, module = self.recorder.failed, ""
-        tb = error.__traceback__
-        while tb is not None:
-            owner = self.names.get(id(tb.tb_frame.f_locals.get("self")))
-            module = owner or module
-            tb = tb.tb_next
-        layer = f"layer {module}" if module else type(self.model).__name__
+        op, (module, _) = self.recorder.failed, innermost_layer(self.names, error)
+        layer = (
+            f"layer {self.names[id(module)]}" if module is not None else type(self.model).__name__
+        )
         said = str(error).strip().splitlines()
         return MigrateError(
             f"the model cannot run on the CPU: {type(error).__name__}: {said[0] if said else ''}",
             f"{layer}, operator {op}" if op else layer,
             "make model(*inputs) run on the CPU first; the traceback above shows the line",
         )
-
-
-def _mean_of_squares(output: Any) -> torch.Tensor | None:
-    squares = [t.square().mean().float() for _, t in walk(output) if t.is_floating_point()]
-    return torch.stack(squares).sum() if squares else None
 
 
 def is_meta(model: torch.nn.Module) -> bool:

@@ -46,8 +46,8 @@ def find_losses(before: NDArray[Any], after: NDArray[Any], wanted: DType) -> lis
         losses += _imaginary(before, wanted)
         before = before.real if wanted.kind != "bool" else before
     if before.dtype.kind == "c":
-        losses += _floats(before.real, after.real, wanted) or []
-        losses += _floats(before.imag, after.imag, wanted) or []
+        losses += _floats(before.real, after.real, wanted)
+        losses += _floats(before.imag, after.imag, wanted)
     elif wanted.kind == "bool":
         losses += _truth(before)
     elif wanted.kind in ("int", "uint"):

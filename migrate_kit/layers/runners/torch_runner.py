@@ -24,7 +24,7 @@ from migrate_kit.layers.runners.borrowed import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from migrate_kit.layers.capture import Recorder, RunOptions
 
@@ -186,7 +186,7 @@ class _Run:
     def _backward(self, output: Any, stack: contextlib.ExitStack) -> None:
         loss = self.options.loss
         if loss is None:
-            value = sum(t.square().mean() for _, t in walk(output) if t.is_floating_point())
+            value = mean_of_squares(output)
         else:
             for name, tensor in _closed_over(loss):
                 self.recorder.add(Source("loss", f"loss.input[{name}]"), tensor)
@@ -264,9 +264,18 @@ class _Run:
             ) from error
 
 
-def _where_it_failed(model: torch.nn.Module, error: BaseException) -> tuple[str, str]:
-    """Name the innermost module whose forward was running, from the traceback's own frames."""
-    names = {id(m): n or "model" for n, m in model.named_modules()}
+def mean_of_squares(output: Any) -> torch.Tensor | int:
+    """Return what stands for a loss where none is given; 0 where no floating tensor is."""
+    return sum(t.square().mean() for _, t in walk(output) if t.is_floating_point())
+
+
+def innermost_layer(
+    names: Mapping[int, str], error: BaseException
+) -> tuple[torch.nn.Module | None, dict[str, Any]]:
+    """Return the innermost module whose forward was running, and its variables.
+
+    Read from the traceback's own frames; ``names`` holds the modules looked for, by ``id``.
+    """
     innermost, frame_locals = None, {}
     tb = error.__traceback__
     while tb is not None:
@@ -274,6 +283,13 @@ def _where_it_failed(model: torch.nn.Module, error: BaseException) -> tuple[str,
         if id(owner) in names and isinstance(owner, torch.nn.Module):
             innermost, frame_locals = owner, tb.tb_frame.f_locals
         tb = tb.tb_next
+    return innermost, frame_locals
+
+
+def _where_it_failed(model: torch.nn.Module, error: BaseException) -> tuple[str, str]:
+    """Name the layer that failed and what it was called with."""
+    names = {id(m): n or "model" for n, m in model.named_modules()}
+    innermost, frame_locals = innermost_layer(names, error)
     if innermost is None:
         return type(model).__name__, "the call"
     seen = [
