@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 NOISE, MARK = "noise.json", "rehearsal.json"
 
 
+class Kept(NamedTuple):
+    """Where a plain run is kept, and what the model gives today."""
+
+    folder: Path
+    output: Any
+
+
 def baseline(
-    model: torch.nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], store: Path | None
+    model: torch.nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], kept: Kept | None
 ) -> tuple[Trace, NoiseFloor | None, list[Finding]]:
     """Return the plain run and what rounding does to it.
 
@@ -35,27 +42,28 @@ def baseline(
     inputs : tuple
     options : dict
         Of :func:`migrate_kit.capture`.
-    store : Path, optional
+    kept : Kept, optional
         A folder to read them from if they are those of this model, these inputs and options, and
-        to write them to otherwise. A loss is code and cannot be told from another: with one,
-        nothing is read or kept.
+        to write them to otherwise. That the code of the model is the same is known by its output.
+        A loss is code and has no output to tell it from another: with one, nothing is read or
+        kept.
 
     Raises
     ------
     MigrateError
         If the model cannot run, or the folder cannot be written.
     """
-    kept = store if options.get("loss") is None else None
-    mark = "" if kept is None else _mark(model, inputs, options)
-    if kept is not None:
-        found = _read(kept, mark)
+    folder, mark = None, ""
+    if kept is not None and options.get("loss") is None:
+        folder, mark = kept.folder, _mark(model, inputs, options, kept.output)
+        found = _read(folder, mark)
         if found is not None:
             return *found, []
-    trace = capture(model, *inputs, **options, store=kept)
+    trace = capture(model, *inputs, **options, store=folder)
     floor, findings = measured_noise(trace)
-    if kept is not None and floor is not None:
-        floor.to_file(kept / NOISE)
-        write_text(kept / MARK, json.dumps({"format": "migrate-kit-rehearsal", "of": mark}))
+    if folder is not None and floor is not None:
+        floor.to_file(folder / NOISE)
+        write_text(folder / MARK, json.dumps({"format": "migrate-kit-rehearsal", "of": mark}))
     return trace, floor, findings
 
 
@@ -78,12 +86,15 @@ def _read(folder: Path, mark: str) -> tuple[Trace, NoiseFloor] | None:
         return None
 
 
-def _mark(model: torch.nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> str:
-    """Return a checksum of all that the run depends on, but for the code of the model."""
+def _mark(
+    model: torch.nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any
+) -> str:
+    """Return a checksum of all that the run depends on; of the model's code, what it gives."""
     named: list[tuple[str, torch.Tensor]] = [
         *model.named_parameters(),
         *model.named_buffers(),
         *walk([list(inputs), dict(options.get("kwargs") or {})]),
+        *walk(output, "output"),
     ]
     training = [n for n, m in model.named_modules() if m.training]
     plain = {k: v for k, v in options.items() if k != "kwargs"}

@@ -56,8 +56,8 @@ def recorder_for(model: torch.nn.Module, chip: Chip, *, stop: bool) -> OpRecorde
 
 def look(
     model: torch.nn.Module, inputs: tuple[Any, ...], options: RunOptions, recorder: OpRecorder
-) -> tuple[list[OpRecord], list[Finding]]:
-    """Run forward, and backward if asked, and return every operator that ran."""
+) -> tuple[list[OpRecord], list[Finding], Any]:
+    """Run forward, and backward if asked; return every operator that ran, and the output."""
     findings: list[Finding] = []
     with without_collector(), left_as_found(model, options):
         run = _Run(model, inputs, options, recorder)
@@ -68,7 +68,7 @@ def look(
             run.guarded(lambda: run.forward(torch.enable_grad()))
         if options.backward:
             run.guarded(run.backward)
-    return list(recorder.records.values()), findings
+    return list(recorder.records.values()), findings, run.output
 
 
 class _Run:
@@ -82,6 +82,7 @@ class _Run:
         recorder: OpRecorder,
     ) -> None:
         self.model, self.inputs, self.options, self.recorder = model, inputs, options, recorder
+        self.output: Any = None
         self.names = {id(m): n or ROOT for n, m in model.named_modules()}
 
     def _call(self) -> Any:
@@ -106,10 +107,10 @@ class _Run:
     def forward(self, grad: AbstractContextManager[None]) -> None:
         args, kwargs = self._call()
         with random_state(self.options.seed), grad, self.recorder:
-            output = self.model(*args, **kwargs)
+            self.output = self.model(*args, **kwargs)
             if self.options.loss is not None:
                 self.recorder.module = "(loss)"
-                self.options.loss(output)
+                self.options.loss(self.output)
 
     def backward(self) -> None:
         args, kwargs = self._call()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from migrate_kit.dtypes.baseline import baseline, measured_noise
+from migrate_kit.dtypes.baseline import Kept, baseline, measured_noise
 from migrate_kit.dtypes.chips import Chip, find_chip
 from migrate_kit.dtypes.look import is_meta, look, recorder_for
 from migrate_kit.dtypes.numerics import RehearsedRunner
@@ -110,7 +110,7 @@ def rehearse(
     rounded: dict[str, int] = {}
     with RUNS, _eager():
         recorder = recorder_for(network, chip, stop=raise_on_unsupported)
-        records, findings = look(network, inputs, options, recorder)
+        records, findings, output = look(network, inputs, options, recorder)
         rows = rows_of(records, chip.target)
         if raise_on_unsupported:
             _refuse_swallowed(rows, chip)
@@ -122,7 +122,8 @@ def rehearse(
                 "seed": seed,
                 "tensors": tensors,
             }
-            known = (reference, noise, None if store is None else Path(store))
+            kept = None if store is None else Kept(Path(store), output)
+            known = (reference, noise, kept)
             try:
                 diff, rounded, more = _numbers(network, inputs, chip, asked, known)
             except MigrateError as error:
@@ -182,7 +183,7 @@ def _numbers(
     inputs: tuple[Any, ...],
     chip: Chip,
     options: dict[str, Any],
-    known: tuple[Trace | None, NoiseFloor | None, Path | None],
+    known: tuple[Trace | None, NoiseFloor | None, Kept | None],
 ) -> tuple[LayerDiff, dict[str, int], list[Finding]]:
     """Run with the chip's arithmetic, and compare with the plain run."""
     if is_meta(model):
@@ -191,10 +192,10 @@ def _numbers(
             type(model).__name__,
             "build it on the CPU, or pass numbers=False",
         )
-    reference, noise, store = known
+    reference, noise, kept = known
     findings: list[Finding] = []
     if reference is None:
-        reference, floor, findings = baseline(model, inputs, options, store)
+        reference, floor, findings = baseline(model, inputs, options, kept)
         noise = noise or floor
     elif noise is None:
         noise, findings = measured_noise(reference)

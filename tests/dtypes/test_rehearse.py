@@ -659,3 +659,16 @@ def test_a_device_inside_the_model_is_said():
             return x + torch.ones(1, device="meta")
 
     assert "cannot run on the CPU" in refused(Elsewhere(), torch.ones(1)).what
+
+
+class Squared(nn.Module):
+    def forward(self, x):
+        return x.square()
+
+
+def test_code_that_changed_makes_the_plain_run_anew(tmp_path, monkeypatch):
+    model, x = Squared(), values(2, 3)
+    mk.rehearse(model, x, store=tmp_path)
+    # The same class, weights and inputs; only the code of the forward is another.
+    monkeypatch.setattr(Squared, "forward", lambda _, x: x.abs())
+    assert mk.rehearse(model, x, store=tmp_path).expected.rel_l2 == 0
