@@ -84,15 +84,30 @@ def find_target(name: str, where: str) -> Target:
     >>> find_target("Ascend310P3", "target=").name
     'ascend310p'
     """
-    known = targets()
-    wanted = name.strip().lower() if isinstance(name, str) else ""
-    if wanted in known:
-        return known[wanted]
-    for target in known.values():
-        if target.has(wanted):
-            return target
+    found = named_target(name)
+    if found is not None:
+        return found
+    near = meant(_plain(name), targets())
     raise MigrateError(
-        f"no target {name!r}{meant(wanted, known)}",
+        f"no target {name!r}{near}",
         where,
-        f"choose one of: {', '.join(known)}, or a SoC name such as Ascend910B4",
+        f"choose one of: {', '.join(targets())}, or a SoC name such as Ascend910B4",
     )
+
+
+def named_target(name: str) -> Target | None:
+    """Return a target by its name or that of one of its chips, or None.
+
+    Examples
+    --------
+    >>> named_target("Ascend910_9391").name, named_target("cuda")
+    ('ascend910_93', None)
+    """
+    wanted = _plain(name)
+    if wanted in targets():
+        return targets()[wanted]
+    return next((t for t in targets().values() if t.has(wanted)), None)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower() if isinstance(name, str) else ""

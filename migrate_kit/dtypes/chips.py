@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from migrate_kit.errors import MigrateError
 from migrate_kit.tables import read_table
+from migrate_kit.targets import named_target
 
-# Targets of a project for which no table of operators and dtypes was found.
-WITHOUT_TABLES = ("ascend310", "mlu")
 FORMATS = ("fp32", "HF32", "fp16", "bf16")
 
 
@@ -33,8 +31,8 @@ class Chip:
         Overflow gives the largest number and NaN gives 0, where others give Inf and NaN.
     fuses_attention : bool
         Whether attention is one kernel; it is matmul and softmax otherwise.
-    names : tuple of str
-        Other names of the target: SoC names, with ``*`` for any ending.
+    targets : tuple of str
+        The rows of ``tables/targets.csv`` that it stands for.
     note, source : str
     """
 
@@ -46,7 +44,7 @@ class Chip:
     bf16: bool
     saturates: bool
     fuses_attention: bool
-    names: tuple[str, ...]
+    targets: tuple[str, ...]
     note: str
     source: str
 
@@ -100,7 +98,7 @@ def _chip(row: dict[str, str]) -> Chip:
         row["bf16"] == "yes",
         row["nonfinite"] == "saturate",
         row["attention"] == "fused",
-        tuple(row["names"].split()),
+        tuple(row["targets"].split()),
         row["note"],
         row["source"],
     )
@@ -119,18 +117,13 @@ def find_chip(target: str) -> Chip:
     >>> find_chip("Ascend310P3").target
     'ascend310p'
     """
-    known = chips()
-    wanted = target.strip().lower() if isinstance(target, str) else target
-    if wanted in known:
-        return known[wanted]
-    for chip in known.values():
-        if isinstance(wanted, str) and any(fnmatchcase(wanted, n.lower()) for n in chip.names):
+    found = named_target(target)
+    for chip in chips().values():
+        if found is not None and found.name in chip.targets:
             return chip
-    reason = ""
-    if isinstance(wanted, str) and (wanted in WITHOUT_TABLES or wanted.startswith("mlu")):
-        reason = ": no table of its operators and dtypes was found"
+    reason = "" if found is None else ": no table of its operators and dtypes was found"
     raise MigrateError(
         f"{target!r} cannot be rehearsed{reason}",
         "target=",
-        f"choose one of: {', '.join(known)}, or a SoC name such as Ascend910B4",
+        f"choose one of: {', '.join(chips())}, or a SoC name such as Ascend910B4",
     )
