@@ -13,7 +13,7 @@ import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from migrate_kit.errors import MigrateError
 from migrate_kit.results import Finding, Result, findings_html, table_html
@@ -40,7 +40,7 @@ class Step:
 class FrontEnd(Result):
     """What :func:`setup_front_end` did, an extension a row."""
 
-    kind: ClassVar[str] = "front_end"
+    kind = "front_end"
     steps: list[Step] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 

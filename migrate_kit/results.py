@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ class Result:
     problem first) and may override :meth:`_html`. It never prints.
     """
 
-    kind: ClassVar[str] = "result"
+    kind: str = "result"
     findings: list[Finding]
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from migrate_kit.environment.answers import LANGUAGES
 from migrate_kit.errors import MigrateError
@@ -77,7 +77,7 @@ class Diagnosis(Result):
         The beginning of what was pasted; empty for bytes and files.
     """
 
-    kind: ClassVar[str] = "diagnosis"
+    kind = "diagnosis"
 
     def __init__(
         self,

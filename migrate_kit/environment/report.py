@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from migrate_kit.environment import compat, kernel_spec
 from migrate_kit.environment.cann import set_env_scripts
@@ -41,7 +41,7 @@ class EnvironmentReport(Result):
         The snapshot; ``facts.save(path)`` keeps it, to be judged on another machine.
     """
 
-    kind: ClassVar[str] = "environment"
+    kind = "environment"
 
     def __init__(self, facts: Facts, goal: Target, checks: list[Check]) -> None:
         self.facts, self.target, self.checks = facts, goal.name or None, checks
