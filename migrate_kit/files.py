@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from migrate_kit.errors import MigrateError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def write_text(path: Path, text: str) -> Path:
-    """Write ``text`` to a temporary name beside ``path``, then rename it.
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside ``path`` for writing, and rename it once all went well.
 
     Raises
     ------
     MigrateError
-        If the folder cannot be written or the disk is full.
+        If the folder cannot be written or the disk is full; the old file is then whole.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f"{path.name}.partial-", dir=path.parent)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _unwritable(path, error) from error
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
+        with os.fdopen(handle, "wb") as out:
+            yield out
         # mkstemp makes the file private; give it what a plain open would have given.
         mask = os.umask(0)
         os.umask(mask)
@@ -37,10 +43,26 @@ def write_text(path: Path, text: str) -> Path:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_text(path: Path, text: str, errors: str = "backslashreplace") -> Path:
+    """Write ``text`` to a temporary name beside ``path``, then rename it.
+
+    Names and variables may hold bytes that are no UTF-8, which Python keeps as lone surrogates.
+    What becomes of those is ``errors``'s to say; by default they are written as JSON spells them.
+
+    Raises
+    ------
+    MigrateError
+        If the folder cannot be written or the disk is full.
+    """
+    with replacing(path) as out:
+        out.write(text.encode("utf-8", errors))
     return path
 
 
-def _unwritable(path: Path, error: OSError) -> MigrateError:
+def _unwritable(path: Path, error: OSError | ValueError) -> MigrateError:
+    reason = error.strerror if isinstance(error, OSError) else None
     return MigrateError(
-        f"cannot write: {error.strerror or error}", str(path), "choose a folder you may write to"
+        f"cannot write: {reason or error}", str(path), "choose a folder you may write to"
     )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 import traceback
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +16,7 @@ if TYPE_CHECKING:
 
     import torch
 
-# Where training scripts put the state_dict inside a checkpoint.
-_WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module", "params")
+_DIAGNOSE = "or see why: mk.diagnose(project.model(weights=False), project.weights)"
 # The folders of the projects that were opened in this process.
 _folders: set[Path] = set()
 
@@ -83,43 +80,19 @@ def build_model(
     return model.eval()
 
 
-def read_weights(path: Path) -> dict[str, Any]:
-    """Return the state_dict in a file; nothing in the file is run.
-
-    Raises
-    ------
-    MigrateError
-        If the file is damaged, needs code to be run, or holds no state_dict.
-    """
-    try:
-        loaded = _load(path)
-    except Exception as error:
-        wanted = _wanted_globals(path, str(error))
-        if wanted:
-            raise MigrateError(
-                f"the weights want to run code: {', '.join(wanted)}",
-                str(path),
-                "where you trust it, load it there and save torch.save(model.state_dict(), path)",
-            ) from error
-        raise MigrateError(
-            f"the weights cannot be read: {type(error).__name__}: {_one_line(error)}",
-            str(path),
-            "check that the file is complete and is a PyTorch or safetensors file",
-        ) from error
-    return _state_dict(loaded, path)
-
-
 def load_weights(model: torch.nn.Module, path: Path, where: str) -> None:
     """Load a file's state_dict into the model; every name and shape must fit."""
     import torch
 
+    from migrate_kit.checkpoints.load import load_checkpoint
+
     try:
-        state = read_weights(path)
+        state: Mapping[str, torch.Tensor] = load_checkpoint(path).state_dict
     except MigrateError as error:
         raise MigrateError(error.what, f"{where}, weights {error.where}", error.fix) from error
     if all(name.startswith("module.") for name in state):
         # DataParallel's prefix; a network with a child of that name keeps it.
-        bare = {name.removeprefix("module."): value for name, value in state.items()}
+        bare = {name.removeprefix("module."): state[name] for name in state}
         state = bare if set(bare) & set(model.state_dict()) else state
     try:
         with torch.no_grad():
@@ -128,54 +101,15 @@ def load_weights(model: torch.nn.Module, path: Path, where: str) -> None:
         raise MigrateError(
             f"weights of another shape: {str(error).splitlines()[-1].strip()}",
             where,
-            "build the network with the sizes it was trained with ([model] kwargs)",
+            f"build the network with the sizes it was trained with ([model] kwargs), {_DIAGNOSE}",
         ) from error
     if fit.missing_keys or fit.unexpected_keys:
         raise MigrateError(
             f"the weights do not fit: missing {_few(fit.missing_keys)}; "
             f"unexpected {_few(fit.unexpected_keys)}",
             where,
-            "name the builder of the very network that was saved",
+            f"name the builder of the very network that was saved, {_DIAGNOSE}",
         )
-
-
-def _load(path: Path) -> Any:
-    import torch
-
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(path)
-    # Only the zip format, PyTorch's since 1.6, can be mapped; older files are read.
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-
-
-def _wanted_globals(path: Path, refusal: str) -> list[str]:
-    import torch
-
-    try:
-        found = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
-    except Exception:  # noqa: BLE001 - damaged, or the format before 1.6: then only the first is known
-        found = re.findall(r"GLOBAL ([\w.]+)", refusal)
-    # A text that begins with a c reads as a pickle that wants something without a name.
-    return [name for name in found if re.fullmatch(r"\w[\w.]*\.\w+", name)]
-
-
-def _state_dict(loaded: Any, path: Path) -> dict[str, Any]:
-    import torch
-
-    candidates = [loaded]
-    if isinstance(loaded, dict):
-        candidates += [loaded[key] for key in _WRAPPERS if isinstance(loaded.get(key), dict)]
-    for found in candidates:
-        if isinstance(found, dict) and any(isinstance(v, torch.Tensor) for v in found.values()):
-            return {str(name): value for name, value in found.items()}
-    holds = f"a dict with {_few(list(loaded))}" if isinstance(loaded, dict) else type(loaded)
-    raise MigrateError(
-        f"no state_dict in the file: it holds {holds}",
-        str(path),
-        "save it with torch.save(model.state_dict(), path)",
-    )
 
 
 def _search_first(folder: Path) -> None:
@@ -214,13 +148,6 @@ def _raised_in(error: Exception) -> str:
     if len(frames) < 2:  # the call itself was refused
         return ""
     return f"; raised in {Path(frames[-1].filename).name}, line {frames[-1].lineno}"
-
-
-def _one_line(error: Exception) -> str:
-    # What stands around its reason tells how to load the file all the same, by running its code.
-    _, refused, reason = str(error).partition("WeightsUnpickler error: ")
-    text = re.split(r"\n|\. Please use", reason.strip())[0] if refused else str(error)
-    return " ".join(text.split())[:200]
 
 
 def _few(names: list[Any], most: int = 3) -> str:

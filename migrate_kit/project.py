@@ -54,8 +54,11 @@ class Project:
         self._results_folder = Path(os.environ.get("MIGRATE_KIT_RESULTS") or folder / RESULTS)
         self.results = self._read_results()
 
-    def model(self) -> torch.nn.Module:
-        """Return the network in eval mode with its weights; every call builds another one."""
+    def model(self, *, weights: bool = True) -> torch.nn.Module:
+        """Return the network in eval mode; every call builds another one.
+
+        ``weights=False`` leaves it as its builder made it, to be diagnosed beside a checkpoint.
+        """
         raise NotImplementedError
 
     def inputs(self) -> tuple[torch.Tensor, ...]:
@@ -161,7 +164,7 @@ class UserProject(Project):
         super().__init__(migration.name, migration.folder, target or migration.target)
         self.migration = migration
 
-    def model(self) -> torch.nn.Module:  # noqa: D102 - the base says it
+    def model(self, *, weights: bool = True) -> torch.nn.Module:  # noqa: D102 - the base says it
         m, where = self.migration, f"{self.migration.file}, [model]"
         kwargs = dict(m.kwargs)
         if m.weights_argument:
@@ -173,7 +176,7 @@ class UserProject(Project):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(_SEED)
             model = build_model(find_builder(m.builder, m.folder, where), kwargs, where)
-        if m.weights and not m.weights_argument:
+        if weights and m.weights and not m.weights_argument:
             load_weights(model, m.weights, where)
         return model
 

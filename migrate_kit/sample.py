@@ -58,12 +58,13 @@ class SampleProject(Project):
     def __init__(self, folder: Path, target: str | None = None) -> None:
         super().__init__("efficientnet-lite0", folder, target or DEFAULT_TARGET)
 
-    def model(self) -> torch.nn.Module:  # noqa: D102 - the base says it
+    def model(self, *, weights: bool = True) -> torch.nn.Module:  # noqa: D102 - the base says it
         with _packages():
             from efficientnet_lite_pytorch import EfficientNet
         model: torch.nn.Module = EfficientNet.from_name("efficientnet-lite0").eval()
         # Not from_pretrained(): it unpickles, and it prints.
-        load_weights(model, self.weights, "the embedded sample")
+        if weights:
+            load_weights(model, self.weights, "the embedded sample")
         return model
 
     def inputs(self, photograph: str = "chelsea") -> tuple[torch.Tensor, ...]:

@@ -33,8 +33,12 @@ ALLOWED = {
     **dict.fromkeys(PROJECT, BASE | PROJECT),
     **dict.fromkeys(SIDE_BY_SIDE, BASE | {"layers"}),
     "report": BASE | {"layers"} | SIDE_BY_SIDE,
-    "cli_text": BASE | {"dtypes", "environment", "layers"},
-    "cli": BASE | PROJECT | SIDE_BY_SIDE | {"__init__", "cli_text", "layers", "report"},
+    "cli_text": BASE | {"checkpoints", "dtypes", "environment", "layers"},
+    "cli_weights": BASE | PROJECT | {"__init__", "checkpoints", "cli_text"},
+    "cli": BASE
+    | PROJECT
+    | SIDE_BY_SIDE
+    | {"__init__", "cli_text", "cli_weights", "layers", "report"},
 }
 # Any room may explain an error and load a checkpoint.
 FOR_ALL_ROOMS = {"environment.explain", "checkpoints.load"}
@@ -80,7 +84,7 @@ def wrong(source, path):
     for name, lazily in imports(ast.parse(source), package):
         other = name.partition(".")[0]
         fine = other == room or other in ALLOWED[room]
-        fine |= room in SIDE_BY_SIDE | {"report"} and name in FOR_ALL_ROOMS
+        fine |= room in SIDE_BY_SIDE | PROJECT | {"report"} and name in FOR_ALL_ROOMS
         # .show() may fetch the view; nothing may need it to be imported.
         fine |= other == "widgets" and lazily
         if not fine:
