@@ -1,0 +1,1 @@
+"""The networks whose weights are converted, as torch modules."""

@@ -1,0 +1,1 @@
+"""Independent executions of an original, to compare a converted network with."""
