@@ -1,0 +1,67 @@
+"""A repair as code to copy out: it stands alone where renaming is all there is to do."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from migrate_kit.checkpoints.proof import without_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from migrate_kit.checkpoints.fit import Fit
+    from migrate_kit.checkpoints.proof import Trial
+    from migrate_kit.checkpoints.repair import Allowed
+    from migrate_kit.checkpoints.rules.wrappers import Renaming
+    from migrate_kit.checkpoints.sides import Piece
+    from migrate_kit.checkpoints.state import StateDict
+
+
+def one_line(fit: Fit, state: StateDict, trial: Trial) -> str:
+    """Return the line that loads the checkpoint by renaming; empty where that does not load.
+
+    It is tried: on names, shapes and dtypes.
+    """
+    if not fit.renamings:
+        return ""
+    named: OrderedDict[str, object] = OrderedDict()
+    for name, entry in state.entries.items():
+        new = name
+        for renaming in fit.renamings:
+            new = renaming.apply(new)
+        named[new] = without_memory(entry)
+    inner = fit.renamings[0].new.removesuffix(".")
+    if len(fit.renamings) == 1 and fit.renamings[0].added and inner in ("module", "_orig_mod"):
+        return "" if trial(named) else f"model.{inner}.load_state_dict(state)"
+    code = _name_code(fit.renamings)
+    if code is None or len(named) < len(state) or trial(named):
+        return ""
+    return f"model.load_state_dict({{{code}: v for k, v in state.items()}})"
+
+
+def script(
+    fit: Fit, placed: dict[str, Piece], inside: Sequence[str], line: str, allowed: Allowed
+) -> str:
+    """Return a few lines from the file to the loaded model."""
+    way = "".join(f"[{key!r}]" for key in inside)
+    load = f'state = torch.load(path, map_location="cpu", weights_only=True){way}'
+    plain = all(p.make is None for p in placed.values()) and len(placed) == len(fit.slots)
+    if line:
+        return f"import torch\n\n{load}\n{line}\n"
+    if not plain:
+        arguments = allowed.code()
+        call = f"mk.diagnose(model, path).repair({arguments})"
+        return f"import migrate_kit as mk\n\nmodel.load_state_dict({call})\n"
+    names = "".join(f"    {n!r}: {p.sources[0]!r},\n" for n, p in placed.items())
+    return (
+        f"import torch\n\n# name in the model: name in the checkpoint\nnames = {{\n{names}}}\n"
+        f"{load}\nmodel.load_state_dict({{k: state[name] for k, name in names.items()}})\n"
+    )
+
+
+def _name_code(renamings: Sequence[Renaming]) -> str | None:
+    code: str | None = "k"
+    for renaming in renamings:
+        code = None if code is None else renaming.code(code)
+    return code

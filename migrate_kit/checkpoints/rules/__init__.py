@@ -1,0 +1,1 @@
+"""The rules that turn a checkpoint's tensors into a model's, one kind a module."""
