@@ -21,6 +21,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     # What __getattr__ does at run time, said so that editors complete and mypy checks.
     from migrate_kit import check, dtypes
+    from migrate_kit.checkpoints.convert import convert_weights
+    from migrate_kit.checkpoints.diagnose import diagnose
+    from migrate_kit.checkpoints.load import load_checkpoint
+    from migrate_kit.checkpoints.write import write_state_dict
     from migrate_kit.dtypes.rehearse import rehearse
     from migrate_kit.environment.doctor import check_environment
     from migrate_kit.environment.explain import explain, explain_box
@@ -51,15 +55,19 @@ _HOMES = {
     "capture": "migrate_kit.layers.capture",
     "check_environment": "migrate_kit.environment.doctor",
     "compare": "migrate_kit.layers.compare",
+    "convert_weights": "migrate_kit.checkpoints.convert",
+    "diagnose": "migrate_kit.checkpoints.diagnose",
     "dtypes": "migrate_kit.dtypes",
     "explain": "migrate_kit.environment.explain",
     "explain_box": "migrate_kit.environment.explain",
+    "load_checkpoint": "migrate_kit.checkpoints.load",
     "noise_floor": "migrate_kit.layers.noise",
     "open_project": "migrate_kit.project",
     "rehearse": "migrate_kit.dtypes.rehearse",
     "rounding_table": "migrate_kit.layers.formats",
     "setup_front_end": "migrate_kit.front_end",
     "snippet": "migrate_kit.snippets",
+    "write_state_dict": "migrate_kit.checkpoints.write",
 }
 
 __all__ = [
@@ -77,15 +85,19 @@ __all__ = [
     "check",
     "check_environment",
     "compare",
+    "convert_weights",
+    "diagnose",
     "dtypes",
     "explain",
     "explain_box",
+    "load_checkpoint",
     "noise_floor",
     "open_project",
     "rehearse",
     "rounding_table",
     "setup_front_end",
     "snippet",
+    "write_state_dict",
 ]
 
 

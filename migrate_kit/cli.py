@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import migrate_kit as mk
+from migrate_kit import cli_weights
 from migrate_kit.cli_text import answer_lines, finding_lines, one_line, operator_table, row_table
 from migrate_kit.errors import MigrateError
 from migrate_kit.results import plain
@@ -31,6 +32,7 @@ app = typer.Typer(
     # in a report than a coloured one, and the values of locals may be the user's secrets.
     pretty_exceptions_enable=False,
 )
+app.add_typer(cli_weights.app)
 ProjectPath = Annotated[
     Path | None,
     typer.Option("--project", "-p", help="A migration.toml or its folder; 'sample' is the sample."),

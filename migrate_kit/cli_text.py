@@ -10,6 +10,8 @@ from migrate_kit.results import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from migrate_kit.checkpoints.load_rows import LoadRow
+    from migrate_kit.checkpoints.state import Entry
     from migrate_kit.dtypes.op_rows import OpRow
     from migrate_kit.environment.diagnosis import Diagnosis
     from migrate_kit.layers.rows import LayerRow
@@ -42,6 +44,18 @@ def operator_table(rows: Iterable[OpRow]) -> list[str]:
     head = ("operator", "dtypes", "status", "calls", "where")
     cells = [(r.op, r.dtypes, r.status, str(r.count), plain(r.where or r.module)) for r in rows]
     return _aligned([head, *cells])
+
+
+def tensor_table(entries: Iterable[tuple[str, Entry]]) -> list[str]:
+    """Return a header and one line a tensor."""
+    cells = [(plain(n), str(e.shape), str(e.dtype).removeprefix("torch.")) for n, e in entries]
+    return _aligned([("name", "shape", "dtype"), *cells]) if cells else []
+
+
+def pairing_table(rows: Iterable[LoadRow]) -> list[str]:
+    """Return a header and one line a place of the model, or a tensor without one."""
+    cells = [(r.status, plain(r.key or "-"), plain(r.source or "-"), plain(r.reason)) for r in rows]
+    return _aligned([("status", "model", "checkpoint", "why"), *cells]) if cells else []
 
 
 def finding_lines(findings: Iterable[Finding]) -> list[str]:
