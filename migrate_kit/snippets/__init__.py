@@ -53,7 +53,8 @@ class Snippet:
         return f"Snippet({self.name!r}: {self.summary})"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.text)}</pre>"
+        # Said here: the page that nbconvert makes sets no font for it.
+        return f"<pre style='font-family: monospace'>{html.escape(self.text)}</pre>"
 
 
 def snippet_names() -> list[str]:

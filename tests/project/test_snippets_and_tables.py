@@ -28,7 +28,7 @@ def test_a_snippet_is_its_file(folder):
 
 def test_a_snippet_is_shown_escaped(folder):
     html = mk.snippet("hello")._repr_html_()
-    assert html.startswith("<pre>")
+    assert html.startswith("<pre ")
     assert "Say &lt;hello&gt;." in html
     assert "a &amp; b" in html
     live = mk.snippet("hello").show().data
