@@ -12,6 +12,8 @@ import typer
 import migrate_kit as mk
 from migrate_kit import cli_weights
 from migrate_kit.cli_text import answer_lines, finding_lines, one_line, operator_table, row_table
+from migrate_kit.environment.doctor_command import EXIT_CODES, examine
+from migrate_kit.environment.terminal import print_anything
 from migrate_kit.errors import MigrateError
 from migrate_kit.results import plain
 
@@ -189,9 +191,12 @@ def rehearse(
         raise typer.Exit(DIFFERS)
 
 
-@app.command()
+@app.command(epilog=EXIT_CODES)
 def doctor(
-    target: Annotated[str | None, typer.Argument(help="What to judge for, as ascend910b.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Argument(help="What to judge for, as ascend910b, Ascend310P3, 'Atlas 800T A2'."),
+    ] = None,
     facts: Annotated[
         Path | None, typer.Option(help="Judge what another machine's --save kept.")
     ] = None,
@@ -203,34 +208,49 @@ def doctor(
         Path | None, typer.Option(help="Write a script that sets the variables.")
     ] = None,
     *,
+    set_env: Annotated[
+        list[Path] | None, typer.Option(help="A set_env.sh to take them from; may be repeated.")
+    ] = None,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Exit 0 where it can only be rehearsed.")
+    ] = False,
     probes: Annotated[bool, typer.Option(help="Try imports, each in its own process.")] = True,
     every: Annotated[bool, typer.Option("--all", help="List what is in order too.")] = False,
 ) -> None:
-    """Examine this machine; exit code 1 if something is wrong."""
-    from migrate_kit.environment.facts import Facts
-
-    known = None if facts is None else Facts.load(facts)
-    report = mk.check_environment(target, probes=probes, facts=known)
-    for line in report.lines(every=every):
-        typer.echo(line)
-    if save is not None:
-        report.facts.save(save)
-        typer.echo(f"kept in {save}")
-    if kernel is not None:
-        typer.echo(f"wrote {report.kernel_spec(kernel)}")
-    if env_script is not None:
-        typer.echo(f"wrote {report.env_script(env_script)}")
-    if not report.ok:
-        raise typer.Exit(DIFFERS)
+    """Examine this machine: is something wrong, and can the target run here."""
+    code = examine(
+        target,
+        typer.echo,
+        probes=probes,
+        every=every,
+        rehearse=rehearse,
+        facts=facts,
+        save=save,
+        kernel=kernel,
+        env_script=env_script,
+        set_env=set_env or (),
+    )
+    if code:
+        raise typer.Exit(code)
 
 
 @app.command()
 def explain(
-    log: Annotated[Path, typer.Argument(help="A log file; - reads what is piped in.")],
+    log: Annotated[Path, typer.Argument(help="A log file; - reads a message piped in.")],
     language: Annotated[str, typer.Option(help="en or zh.")] = "en",
 ) -> None:
-    """Say what an error message or log means; exit code 1 if nothing in it is known."""
-    found = mk.explain(sys.stdin.buffer.read() if str(log) == "-" else log, language)
+    """Say what an error message or log means: echo "the message" | migrate-kit explain -.
+
+    Exit code: 0 it is known, or only harmless warnings are in it, 1 it is not, 2 wrong use,
+    3 a fault of this program.
+    """
+    from migrate_kit.environment.log_file import piped
+
+    if str(log) == "-":
+        with piped(getattr(sys.stdin, "buffer", None)) as kept:
+            found = mk.explain(kept, language)
+    else:
+        found = mk.explain(log, language)
     for line in answer_lines(found):
         typer.echo(line)
     if found.unknown:
@@ -239,6 +259,7 @@ def explain(
 
 def main() -> None:
     """Run the command line; a user's error is three lines and exit code 2."""
+    print_anything()
     try:
         app()
     except MigrateError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from migrate_kit.results import plain
+from migrate_kit.results import number, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,19 +71,8 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
 
 
 def answer_lines(found: Diagnosis) -> list[str]:
-    """Return the root cause with its fix, then the other answers and suspects, a line each."""
-    lines = []
-    if found.root is None:
-        lines.append("nothing in this text is known")
-    else:
-        root = found.root
-        lines.append(f"{root.id}, line {root.line}: {root.meaning}")
-        told = (root.text, root.cause, root.fix, root.command, root.next_check, root.source)
-        names = ("it says", "cause", "fix", "command", "check next", "source")
-        lines += [f"  {name:<11}{text}" for name, text in zip(names, told, strict=True) if text]
-    lines += [f"also {a.id}, line {a.line}: {a.meaning}" for a in found.answers[1:]]
-    lines += [f"perhaps the first error, line {s.line}: {s.text}" for s in found.suspects]
-    return [plain(line) for line in lines] + finding_lines(found.notes)
+    """Return the root cause with its fix, the other answers, harmless lines and suspects."""
+    return [*found.lines(), *finding_lines(found.notes)]
 
 
 def one_line(text: object) -> str:
@@ -100,4 +89,4 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3g}"
+    return "-" if math.isnan(value) else number(value).replace("\N{MINUS SIGN}", "-")

@@ -86,7 +86,8 @@ def number(value: float) -> str:
     if math.isnan(value):
         return "–"
     if 1e-2 <= abs(value) < 1e4 or value == 0 or math.isinf(value):
-        return f"{value:.3g}"
+        text = f"{value:.3g}"
+        return f"{float(text):.0f}" if "e" in text else text  # 1170, not 1.17e+03
     mantissa, exponent = f"{value:.2e}".split("e")
     # A minus sign: a table breaks a line at a hyphen.
     return f"{mantissa}e{int(exponent)}".replace("-", "−")

@@ -22,16 +22,23 @@ class Target:
         What runs on it: ``torch_npu``, ``mindspore``, ``om``, ``torch_mlu``.
     chips : tuple of str
         What its driver calls it (SoC names), with ``*`` for any ending.
+    aliases : tuple of str
+        What engineers and products call it, with ``*`` for any ending.
     """
 
     name: str = ""
     title: str = ""
     frameworks: tuple[str, ...] = ()
     chips: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
 
     def has(self, chip: str) -> bool:
         """Whether a chip of this name is one of these, in upper or lower case."""
         return any(fnmatchcase(chip.lower(), name.lower()) for name in self.chips)
+
+    def goes_by(self, name: str) -> bool:
+        """Whether engineers or products call it so, in lower case."""
+        return any(fnmatchcase(name, alias) for alias in self.aliases)
 
     @property
     def ascend(self) -> bool:
@@ -59,18 +66,19 @@ def targets() -> dict[str, Target]:
             row["title"],
             tuple(row["framework"].split()),
             tuple(row["chips"].split()),
+            tuple(filter(None, row["aliases"].split("|"))),
         )
         for row in read_table("targets")
     }
 
 
 def find_target(name: str, where: str) -> Target:
-    """Return a target by its name or the name of one of its chips.
+    """Return a target by its name, the name of one of its chips, or what a product is called.
 
     Parameters
     ----------
     name : str
-        As ``ascend310p`` or ``Ascend310P3``.
+        As ``ascend310p``, ``Ascend310P3``, ``310p`` or ``Atlas 300I Duo``.
     where : str
         What an error names as the place.
 
@@ -91,23 +99,31 @@ def find_target(name: str, where: str) -> Target:
     raise MigrateError(
         f"no target {name!r}{near}",
         where,
-        f"choose one of: {', '.join(targets())}, or a SoC name such as Ascend910B4",
+        f"choose one of: {', '.join(targets())}; SoC and product names such as Ascend910B4 and"
+        " Atlas 800T A2 are taken too",
     )
 
 
 def named_target(name: str) -> Target | None:
-    """Return a target by its name or that of one of its chips, or None.
+    """Return a target by its name, that of one of its chips or products, or None.
 
     Examples
     --------
     >>> named_target("Ascend910_9391").name, named_target("cuda")
     ('ascend910_93', None)
+    >>> [named_target(n).name for n in ("910B", "Ascend910C", "Atlas 300I Duo", "MLU370-X8")]
+    ['ascend910b', 'ascend910_93', 'ascend310p', 'mlu370']
     """
     wanted = _plain(name)
-    if wanted in targets():
-        return targets()[wanted]
-    return next((t for t in targets().values() if t.has(wanted)), None)
+    # "910b4" is the chip without the maker's word, "Ascend 910B" has a blank too many.
+    for form in (wanted, wanted.replace(" ", ""), f"ascend{wanted}"):
+        if form in targets():
+            return targets()[form]
+        found = next((t for t in targets().values() if t.has(form) or t.goes_by(form)), None)
+        if found is not None:
+            return found
+    return None
 
 
 def _plain(name: str) -> str:
-    return name.strip().lower() if isinstance(name, str) else ""
+    return " ".join(name.lower().split()) if isinstance(name, str) else ""

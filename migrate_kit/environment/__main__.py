@@ -4,36 +4,64 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from pathlib import Path
 
-from migrate_kit.environment.doctor import check_environment
-from migrate_kit.environment.facts import Facts
+from migrate_kit.environment.doctor_command import EXIT_CODES, examine
+from migrate_kit.environment.terminal import print_anything, say
 from migrate_kit.errors import MigrateError
+from migrate_kit.results import plain
+from migrate_kit.targets import targets
 
-FOUND, WRONG_USE = 1, 2
+WRONG_USE, BROKEN = 2, 3
 
 
 def main(arguments: list[str]) -> int:
-    """Print the checklist; 1 if there is an error in it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m migrate_kit.environment", description="Examine this machine."
-    )
-    parser.add_argument("--target", help="one of tables/targets.csv")
-    parser.add_argument("--no-probes", action="store_true", help="start no other process")
-    parser.add_argument("--all", action="store_true", help="also list what is in order")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="keep what was read, as JSON")
-    parser.add_argument("--facts", type=Path, metavar="FILE", help="judge what another run kept")
-    chosen = parser.parse_args(arguments)
+    """Print the checklist, and return the exit code that the help explains."""
+    print_anything()
+    chosen = vars(_parser().parse_args(arguments))
+    named = chosen.pop("named")
+    target = chosen.pop("target") or named
+    lines: list[str] = []
     try:
-        facts = Facts.load(chosen.facts) if chosen.facts else None
-        report = check_environment(chosen.target, probes=not chosen.no_probes, facts=facts)
-        if chosen.save:
-            report.facts.save(chosen.save)
+        code = examine(target, lines.append, **chosen)
     except MigrateError as error:
-        sys.stderr.write(f"error: {error}\n")
+        # Line by line: the three lines may quote a stranger's text.
+        say("error: " + "\n".join(map(plain, str(error).split("\n"))) + "\n", sys.stderr)
         return WRONG_USE
-    sys.stdout.write("\n".join(report.lines(every=chosen.all)) + "\n")
-    return 0 if report.ok else FOUND
+    except Exception:  # noqa: BLE001 - Python's own exit code, 1, already means "something is wrong"
+        traceback.print_exc()
+        return BROKEN
+    say("\n".join(lines) + "\n", sys.stdout)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m migrate_kit.environment",
+        description="Examine this machine.",
+        epilog=EXIT_CODES,
+    )
+    known = f"{', '.join(targets())}, or a chip or product such as Ascend910B4, Atlas 300I Duo"
+    add = parser.add_argument
+    add("target", nargs="?", help=f"what to judge for: {known}")
+    add("--target", dest="named", metavar="TARGET", help="the same")
+    add("--no-probes", dest="probes", action="store_false", help="start no other process")
+    add("--all", dest="every", action="store_true", help="also list what is in order")
+    add("--rehearse", action="store_true", help="0 also where the target can only be rehearsed")
+    add("--save", type=Path, metavar="FILE", help="keep what was read, as JSON")
+    add("--facts", type=Path, metavar="FILE", help="judge what another run kept")
+    add("--kernel", metavar="NAME", help="write a Jupyter kernel with the variables")
+    add("--env-script", type=Path, metavar="FILE", help="write a script that sets the variables")
+    add(
+        *("--set-env",),
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a set_env.sh to take them from; by default those found",
+    )
+    return parser
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrate_kit.environment.facts import Cambricon
+from migrate_kit.environment.places import below, changed, exists, is_dir, resolve, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,31 +38,31 @@ def find_cambricon(environ: Mapping[str, str], root: Path = Path("/")) -> Cambri
     home = Path(named) if named else root / "usr/local/neuware"
     torch_home = environ.get("TORCH_HOME", "")
     components: dict[str, str] = {}
-    if home.is_dir():
+    if is_dir(home):
         components = {name: _library(home / "lib64", file) for name, file in COMPONENTS.items()}
     return Cambricon(
-        home=str(home) if home.is_dir() else "",
+        home=str(home) if is_dir(home) else "",
         version=_version(home / "version.txt"),
         components=components,
         tree=_tree(environ.get("PYTORCH_HOME", "")),
-        torch_home=bool(torch_home) and Path(torch_home).is_dir(),
+        torch_home=bool(torch_home) and is_dir(Path(torch_home)),
     )
 
 
 def _library(folder: Path, name: str) -> str:
     """Return the version in the library's full name, "found" without one, empty if absent."""
     file = folder / name
-    if not file.exists():
-        others = sorted(folder.glob(f"{name}.*"))
+    if not exists(file):
+        others = below(folder, f"{name}.*")
         if not others:
             return ""
         file = others[-1]
-    found = re.search(r"\.so\.(\d+\.\d+[\w.]*)$", file.resolve().name)
+    found = re.search(r"\.so\.(\d+\.\d+[\w.]*)$", resolve(file).name)
     return found[1] if found else "found"
 
 
 def _version(path: Path) -> str:
-    found = re.search(r"\d+\.\d+\.\d+\S*", _read(path))
+    found = re.search(r"\d+\.\d+\.\d+\S*", text(path))
     return found[0] if found else ""
 
 
@@ -73,20 +74,12 @@ def _tree(named: str) -> str:
     if not named:
         return ""
     header = Path(named) / "c10/core/DeviceType.h"
-    text = _read(header)
-    if not text:
+    declared = text(header, _MOST_TEXT)
+    if not declared:
         return ""
-    if not re.search(r"\bMLU\b", text):
+    if not re.search(r"\bMLU\b", declared):
         return "not patched"
-    wheels = sorted((Path(named) / "dist").glob("torch-*.whl"))
-    if wheels and wheels[-1].stat().st_mtime < header.stat().st_mtime:
+    wheels = below(Path(named) / "dist", "torch-*.whl")
+    if wheels and changed(wheels[-1]) < changed(header):
         return "built before"
     return "patched"
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MOST_TEXT).decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrate_kit.environment.facts import Ascend, Cann
+from migrate_kit.environment.places import below, is_dir, is_file, resolve, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_MOST_TEXT = 1 << 16
 # What torch_npu links (readelf of 2.9.0 and 2.14.0), and the folders that its first operator needs.
 _LIBRARIES = ("libhccl", "libascendcl", "libacl_op_compiler", "libge_runner", "libgraph")
 _FOLDERS = ("opp", "python/site-packages")
+# Below it one folder a chip (CANN 7.0 and 8.0 installation guide, binary operator packages).
+_KERNELS = "opp/built-in/op_impl/ai_core/tbe/kernel"
 _VERSION = re.compile(r"^[ \t]*[Vv]ersion[ \t]*=[ \t]*\[?([\w.+-]+)", re.MULTILINE)
 _IN_NAME = re.compile(r"(\d+\.\d+[\w.]*)$")
 _CONFIGURED = re.compile(r"_version\s*=\s*\[[^\]]*?:?([\d][\w.]*)\]")
@@ -35,7 +37,7 @@ def find_ascend(environ: Mapping[str, str], root: Path = Path("/")) -> Ascend:
     base = root / "usr/local/Ascend"
     home = Path(environ["HOME"]) / "Ascend" if environ.get("HOME") else base
     driver = _driver(root, base)
-    nnal = next((p for p in (base / "nnal/atb", home / "nnal/atb") if p.is_dir()), None)
+    nnal = next((p for p in (base / "nnal/atb", home / "nnal/atb") if is_dir(p)), None)
     return Ascend(
         cann=tuple(map(_cann, _roots(environ, root, base, home))),
         nnal=_nnal_version(nnal) if nnal else "",
@@ -51,34 +53,34 @@ def find_ascend(environ: Mapping[str, str], root: Path = Path("/")) -> Ascend:
 def _roots(environ: Mapping[str, str], root: Path, base: Path, home: Path) -> list[Path]:
     named = [environ.get(n, "") for n in ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH")]
     candidates = [Path(n) for n in named if n]
-    if where := _read(root / "etc/Ascend/ascend_cann_install.info").partition("Install_Path=")[2]:
+    if where := text(root / "etc/Ascend/ascend_cann_install.info").partition("Install_Path=")[2]:
         candidates += _below(root / where.split()[0].lstrip("/")) if where.split() else []
     for folder in dict.fromkeys((base, home)):
         candidates += _below(folder)
     found: dict[Path, Path] = {}
     for candidate in candidates:
-        if (candidate / "lib64").is_dir() or (candidate / "opp").is_dir():
-            found.setdefault(candidate.resolve(), candidate)
+        if is_dir(candidate / "lib64") or is_dir(candidate / "opp"):
+            found.setdefault(resolve(candidate), candidate)
     return list(found.values())
 
 
 def _below(folder: Path) -> list[Path]:
     fixed = ("ascend-toolkit/latest", "cann", "nnae/latest", "nnrt/latest", "latest")
-    return [*(folder / name for name in fixed), *sorted(folder.glob("cann-*"), reverse=True)]
+    return [*(folder / name for name in fixed), *reversed(below(folder, "cann-*"))]
 
 
 def _cann(root: Path) -> Cann:
     arch = root / f"{platform.machine()}-linux"
     lib64 = root / "lib64"
-    absent = [f"lib64/{n}.so" for n in _LIBRARIES if not (lib64 / f"{n}.so").is_file()]
-    absent += [f"{n}/" for n in _FOLDERS if not (root / n).is_dir()]
+    absent = [f"lib64/{n}.so" for n in _LIBRARIES if not is_file(lib64 / f"{n}.so")]
+    absent += [f"{n}/" for n in _FOLDERS if not is_dir(root / n)]
     scripts = (root / "set_env.sh", root.parent / "set_env.sh")
     infos = ("ascend_toolkit_install.info", "ascend_nnae_install.info", "ascend_nnrt_install.info")
     version = next(filter(None, (_version_in(arch / n) for n in infos)), "")
     if not version:
-        configured = _CONFIGURED.findall(_read(root / "version.cfg"))
+        configured = _CONFIGURED.findall(text(root / "version.cfg"))
         version = configured[-1] if configured else ""
-    if not version and (named := _IN_NAME.search(root.resolve().name)):
+    if not version and (named := _IN_NAME.search(resolve(root).name)):
         version = named[1]
     ops = _version_in(arch / "ascend_ops_install.info")
     ops = (
@@ -86,19 +88,21 @@ def _cann(root: Path) -> Cann:
         or _version_in(root / "opp_kernel/version.info")
         or _version_in(root / "opp/version.info")
     )
-    return Cann(str(root), version, ops, next(filter(None, map(_file, scripts)), ""), tuple(absent))
+    kernels = tuple(p.name for p in below(root / _KERNELS, "ascend*") if is_dir(p))
+    script = next(filter(None, map(_file, scripts)), "")
+    return Cann(str(root), version, ops, script, tuple(absent), kernels)
 
 
 def _nnal_version(folder: Path) -> str:
     found = _version_in(folder / "latest/version.info") or _version_in(folder / "version.info")
-    if not found and (named := _IN_NAME.search((folder / "latest").resolve().name)):
+    if not found and (named := _IN_NAME.search(resolve(folder / "latest").name)):
         found = named[1]
     return found or "unknown"
 
 
 def _driver(root: Path, base: Path) -> Path:
-    text = _read(root / "etc/ascend_install.info")
-    if (found := re.search(r"Driver_Install_Path_Param=(\S+)", text)) is not None:
+    said = text(root / "etc/ascend_install.info")
+    if (found := re.search(r"Driver_Install_Path_Param=(\S+)", said)) is not None:
         return root / found[1].lstrip("/") / "driver"
     return base / "driver"
 
@@ -123,17 +127,9 @@ def set_env_scripts(ascend: Ascend) -> Iterable[str]:
 
 
 def _file(path: Path) -> str:
-    return str(path) if path.is_file() else ""
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MOST_TEXT).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return str(path) if is_file(path) else ""
 
 
 def _version_in(path: Path) -> str:
-    found = _VERSION.search(_read(path))
+    found = _VERSION.search(text(path))
     return found[1] if found else ""

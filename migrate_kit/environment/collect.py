@@ -17,7 +17,9 @@ from migrate_kit.environment.facts import Command, Facts
 from migrate_kit.environment.host import read_host
 from migrate_kit.environment.kernel import read_kernel
 from migrate_kit.environment.libraries import Loader, cxx11_abi, examine, library
-from migrate_kit.environment.packages import backends, packages, torch_build
+from migrate_kit.environment.metadata import plugins
+from migrate_kit.environment.packages import packages, torch_build
+from migrate_kit.environment.places import is_file
 from migrate_kit.environment.set_env import source_all
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def collect(
     """
     environ = os.environ if environ is None else environ
     found = packages(path)
+    backends, damaged = plugins(path)
     kernel = read_kernel(environ)
     loaded = _loaded_first(found)
     loader = Loader(kernel.loader_path, loaded)
@@ -66,7 +69,8 @@ def collect(
         host=read_host(loader, environ),
         kernel=kernel,
         packages=found,
-        backends=backends(path),
+        backends=backends,
+        damaged=damaged,
         torch=build,
         libraries=(*examine(found, loader), *_driver_symbols(ascend, loader)),
         ascend=ascend,
@@ -114,5 +118,5 @@ def _driver_symbols(ascend: Ascend, loader: Loader) -> list[Library]:
         return []
     root = Path(ascend.cann[0].root)
     given = set(loader.read(Path(ascend.hal)).defined)
-    files = [f for n in ("libruntime.so", "libascendcl.so") if (f := root / "lib64" / n).is_file()]
-    return [library("cann", file, root, loader, given) for file in files]
+    files = [root / "lib64" / name for name in ("libruntime.so", "libascendcl.so")]
+    return [library("cann", file, root, loader, given) for file in files if is_file(file)]

@@ -44,6 +44,7 @@ def run(
     *,
     environ: Mapping[str, str] | None = None,
     most: int = MOST,
+    errors: str = "replace",
 ) -> Answer:
     r"""Run one program without a shell, and end it with all it started when the time is up.
 
@@ -57,6 +58,8 @@ def run(
         Its environment; this process's own by default.
     most : int
         Bytes kept of each stream; what comes in between is read and dropped.
+    errors : str
+        What becomes of bytes that are no UTF-8, as :meth:`bytes.decode` names it.
 
     Examples
     --------
@@ -88,7 +91,7 @@ def run(
             if stream is not None:
                 stream.close()
     spent = time.monotonic() - began
-    out, err = (k.text() for k in kept)
+    out, err = (k.text(errors) for k in kept)
     if not in_time:
         return Answer(None, out, f"{err}\nno answer within {seconds:g} s".strip(), spent)
     return Answer(process.returncode, out, err, spent)
@@ -107,9 +110,9 @@ class _Kept:
         if (extra := len(self._tail) - self._half) > 0:
             self._tail, self._dropped = self._tail[extra:], self._dropped + extra
 
-    def text(self) -> str:
+    def text(self, errors: str) -> str:
         gap = f"\n... {self._dropped} bytes left out ...\n".encode() if self._dropped else b""
-        return (self._head + gap + self._tail).decode("utf-8", "replace")
+        return (self._head + gap + self._tail).decode("utf-8", errors)
 
 
 def _read(process: subprocess.Popen[bytes], kept: tuple[_Kept, _Kept], until: float) -> bool:

@@ -15,8 +15,10 @@ from migrate_kit.tables import read_table
 # The columns that demand a version of something else.
 PARTNERS = ("torch", "cann", "driver", "numpy", "protobuf", "python", "gcc")
 _LEADING = re.compile(
-    r"v?(\d+(?:\.\d+)*)(?:[.\-_]?(rc|post|alpha|beta|a|b)[.\-_]?(\d+))?", re.IGNORECASE
+    r"v?(\d+(?:\.\d+)*)(?:[.\-_]?(rc|post|alpha|beta|a|b)[.\-_]?(\d+))?",
+    re.IGNORECASE | re.ASCII,
 )
+_LONGEST = 200
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def parse(text: str) -> Version | None:
     >>> parse("8.3.RC1") < parse("8.3.0"), str(parse("24.1.rc1.b060")), parse("unknown")
     (True, '24.1rc1', None)
     """
+    if len(text) > _LONGEST:  # Python makes no integer of some thousand digits
+        return None
     try:
         return Version(text.strip())
     except InvalidVersion:

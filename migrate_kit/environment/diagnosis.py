@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from migrate_kit.environment.answers import LANGUAGES
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import LEFT, Finding, Level, Result, findings_html, table_html
+from migrate_kit.results import LEFT, Finding, Level, Result, findings_html, plain, table_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +34,12 @@ _LABELS: dict[str, dict[str, Any]] = {
         "others": "Also in this text",
         "benign": "Harmless lines",
         "unknown": "No known error in this text.",
+        "calm": "Nothing wrong in this text: what it warns of is known and does no harm.",
+        "nothing": "nothing in this text is known",
+        "said": "it says",
+        "also": "also",
+        "harmless": "harmless",
+        "perhaps": "perhaps the first error",
         "suspects": "Lines that look like the first error",
         "first": "Perhaps the reason: lines that are not in the table",
         "head": ("line", "what it says", "meaning", "fix"),
@@ -50,6 +56,12 @@ _LABELS: dict[str, dict[str, Any]] = {
         "others": "文本中的其他问题",
         "benign": "无害的行",
         "unknown": "文本中没有已知的错误。",
+        "calm": "文本中没有错误：其中的告警是已知的，没有影响。",
+        "nothing": "文本中没有已知的内容",
+        "said": "内容",
+        "also": "另有",
+        "harmless": "无害",
+        "perhaps": "可能最早出错的行",
         "suspects": "看起来最早出错的行",
         "first": "可能是真正的原因：表中没有收录的行",
         "head": ("行", "内容", "含义", "处理"),
@@ -57,6 +69,8 @@ _LABELS: dict[str, dict[str, Any]] = {
         "why": ("行", "内容", "为何无害"),
     },
 }
+# What a terminal shows of the root, in this order.
+_TOLD = ("cause", "fix", "command", "next_check", "source")
 _CERTAIN = {"cause", "effect"}
 
 
@@ -104,9 +118,32 @@ class Diagnosis(Result):
         return self.answers[0] if self.answers else None
 
     @property
+    def calm(self) -> bool:
+        """Whether only lines that do no harm are known, and no other looks like an error."""
+        return bool(self.benign) and not (self.answers or self.suspects)
+
+    @property
     def unknown(self) -> bool:
-        """Whether nothing in the text is known."""
-        return not self.answers
+        """Whether nothing in the text is known that says what is wrong, or that nothing is."""
+        return not (self.answers or self.calm)
+
+    def lines(self) -> list[str]:
+        """Return the diagnosis as lines for a terminal, the root with its fix first."""
+        label = _LABELS[self.language]
+        lines = [label["calm" if self.calm else "nothing"]] if self.root is None else []
+        if self.root is not None:
+            root, where = self.root, label["line"].format(self.root.line)
+            lines.append(f"{root.id}, {where}: {root.meaning}")
+            named = [("said", root.text)]
+            named += [(key, getattr(root, key)) for key in _TOLD]
+            lines += [f"  {label[key].lower():<11}{text}" for key, text in named if text]
+        for key, known in (("also", self.answers[1:]), ("harmless", self.benign)):
+            for a in known:
+                where = label["line"].format(a.line)
+                lines.append(f"{label[key]} {a.id}, {where}: {a.meaning}")
+        perhaps = label["perhaps"]
+        lines += [f"{perhaps}, {label['line'].format(s.line)}: {s.text}" for s in self.suspects]
+        return [plain(line) for line in lines]
 
     @property
     def findings(self) -> list[Finding]:  # type: ignore[override]
@@ -157,6 +194,9 @@ class Diagnosis(Result):
         return ExplainBox(self._explain or (lambda _: self), self, self.text)
 
     def __repr__(self) -> str:
+        if self.calm:
+            first = self.benign[0]
+            return f"Diagnosis(nothing wrong: {first.id}, line {first.line}, is harmless)"
         if self.root is None:
             if not self.suspects:
                 return "Diagnosis(nothing known, and no line looks like an error)"
@@ -172,7 +212,7 @@ class Diagnosis(Result):
         label = _LABELS[self.language]
         parts = []
         if self.root is None:
-            parts.append(f"<p><b>{label['unknown']}</b></p>")
+            parts.append(f"<p><b>{label['calm' if self.calm else 'unknown']}</b></p>")
         else:
             parts.append(_root_html(self.root, label))
         if self.suspects:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from migrate_kit.environment.places import exists, is_file
 from migrate_kit.errors import MigrateError
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def read_elf(path: Path, *, symbols: bool = True) -> Elf:
     from elftools.elf.elffile import ELFFile
 
     try:
+        if exists(path) and not is_file(path):
+            raise MigrateError("it is not a regular file")
         with path.open("rb") as file:
             elf = ELFFile(file)
             needed, paths = _dynamic(elf)

@@ -46,7 +46,8 @@ def explain(text: str | bytes | Path, language: str = "en") -> Diagnosis:
     -------
     Diagnosis
         ``.root`` is the best answer or None, ``.answers`` are all, ``.unknown`` says that nothing
-        in the text is known, and ``.suspects`` then are the lines that look like the first error.
+        in the text is known, and ``.suspects`` then are the lines that look like the first error;
+        ``.benign`` are warnings that do no harm, ``.calm`` says that there is nothing else.
 
     Raises
     ------
@@ -97,7 +98,7 @@ def explain(text: str | bytes | Path, language: str = "en") -> Diagnosis:
         else suspects(log, benign, frozenset(h.start for h in hits)),
         notes,
         language,
-        text=text[:MOST_KEPT] if isinstance(text, str) else "",
+        text=text[:MOST_KEPT].encode("utf-8", "replace").decode() if isinstance(text, str) else "",
         again=lambda other: explain(other, language),
     )
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from migrate_kit.environment.places import as_path
 from migrate_kit.environment.records import from_plain, to_plain
 from migrate_kit.errors import MigrateError
 from migrate_kit.files import write_text
 
 if TYPE_CHECKING:
+    import os
     from pathlib import Path
 
 _MOST_BYTES = 16 << 20
+# The version of a package whose metadata cannot be read.
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class Package:
     hidden: tuple[str, ...] = ()
     # Where the import system finds its module, if that is not in the installed package.
     shadow: str = ""
+    # A file of its metadata that cannot be read -> why.
+    damage: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,8 @@ class Cann:
     ops: str = ""
     set_env: str = ""
     absent: tuple[str, ...] = ()
+    # The chips that its operator packages are for, as its folders call them.
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,6 +152,8 @@ class Kernel:
     # LD_LIBRARY_PATH as the loader read it, when the process started.
     loader_path: str = ""
     core_limit: str = ""
+    # A variable that names a folder -> why that folder cannot be reached.
+    lost: dict[str, str] = field(default_factory=dict)
     # The environment that the Jupyter server runs in, if it is another.
     server: str = ""
     # A name -> version of its front-end files, and where they lie.
@@ -172,6 +183,9 @@ class Host:
     disk_free_gib: float = 0.0
     folder: str = ""
     avx512: bool = False
+    # The working folder has been removed, or there is no home folder.
+    folder_gone: bool = False
+    homeless: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,6 +199,8 @@ class Facts:
     packages: dict[str, Package] = field(default_factory=dict)
     # Packages that "import torch" loads by itself (entry points of the group torch.backends).
     backends: tuple[str, ...] = ()
+    # A file of entry points, whosever it is, that Python cannot read -> why.
+    damaged: dict[str, str] = field(default_factory=dict)
     torch: Build | None = None
     libraries: tuple[Library, ...] = ()
     ascend: Ascend = field(default_factory=Ascend)
@@ -200,12 +216,19 @@ class Facts:
         found = self.packages.get(package)
         return found.version if found else ""
 
-    def save(self, path: Path) -> Path:
-        """Write the snapshot as JSON."""
-        return write_text(path, json.dumps(to_plain(self), indent=1, ensure_ascii=False) + "\n")
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the snapshot as JSON.
+
+        Raises
+        ------
+        MigrateError
+            If the file cannot be written.
+        """
+        text = json.dumps(to_plain(self), indent=1, ensure_ascii=False)
+        return write_text(as_path(path, "save(path)"), text + "\n")
 
     @classmethod
-    def load(cls, path: Path) -> Facts:
+    def load(cls, path: str | os.PathLike[str]) -> Facts:
         """Read a snapshot that :meth:`save` wrote, perhaps on another machine.
 
         Raises
@@ -213,14 +236,19 @@ class Facts:
         MigrateError
             If the file is no such snapshot.
         """
+        path = as_path(path, "Facts.load(path)")
         try:
-            if path.stat().st_size > _MOST_BYTES:
+            seen = path.stat()
+            if not stat.S_ISREG(seen.st_mode):  # a pipe or a device would never end
+                raise ValueError("it is not a regular file")
+            if seen.st_size > _MOST_BYTES:
                 raise MigrateError("too large for a snapshot", str(path), "save the facts again")
             data = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise MigrateError(
                 f"no snapshot of a machine: {error}"[:300],
                 str(path),
-                "write one with: python -m migrate_kit.environment --save facts.json",
+                "name the file that the doctor kept on the other machine, where it was called with:"
+                " python -m migrate_kit.environment --save facts.json",
             ) from error
         return from_plain(cls, data, path.name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from migrate_kit.environment.elf import Elf, read_elf
 from migrate_kit.environment.facts import Host
 from migrate_kit.environment.libraries import newest
+from migrate_kit.environment.places import exists, home, is_dir, resolve, text, working_folder
 from migrate_kit.errors import MigrateError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def read_host(loader: Loader, environ: Mapping[str, str]) -> Host:
     """Return what is to be known of this machine."""
     total, free = _memory()
     library, glibcxx = _libstdcxx(loader)
-    folder = Path.cwd()
+    folder = working_folder()
     return Host(
         python=platform.python_version(),
         executable=sys.executable,
@@ -43,22 +44,23 @@ def read_host(loader: Loader, environ: Mapping[str, str]) -> Host:
         libstdcxx=library,
         glibcxx=glibcxx,
         container=_is_container(environ),
-        modelarts=Path("/modelarts").is_dir() or Path("/home/ma-user").is_dir(),
+        modelarts=is_dir(Path("/modelarts")) or is_dir(Path("/home/ma-user")),
         cores=_cores(),
         memory_gib=round(total / _GIB, 1),
         memory_free_gib=round(free / _GIB, 1),
-        disk_free_gib=round(shutil.disk_usage(folder).free / _GIB, 1),
-        folder=str(folder),
-        avx512="avx512f" in _text("/proc/cpuinfo", 1 << 14),
+        disk_free_gib=round(_free(folder) / _GIB, 1),
+        folder=folder,
+        avx512="avx512f" in text(Path("/proc/cpuinfo"), 1 << 14),
+        folder_gone=not folder,
+        homeless=home() is None,
     )
 
 
-def _text(path: str, most: int = 1 << 16) -> str:
+def _free(folder: str) -> int:
     try:
-        with Path(path).open("rb") as file:
-            return file.read(most).decode("utf-8", "replace")
+        return shutil.disk_usage(folder).free
     except OSError:
-        return ""
+        return 0
 
 
 def _distribution() -> str:
@@ -78,7 +80,7 @@ def _glibc() -> str:
 def _libstdcxx(loader: Loader) -> tuple[str, str]:
     """Return the libstdc++ that this process would load first, and its newest version."""
     # Conda's Python names its own folder in its RPATH, and so comes before the system's.
-    python = Path(sys.executable).resolve()
+    python = resolve(Path(sys.executable))
     try:
         elf = read_elf(python, symbols=False)
     except MigrateError:
@@ -95,22 +97,22 @@ def _libstdcxx(loader: Loader) -> tuple[str, str]:
 def _memory() -> tuple[int, int]:
     page = os.sysconf("SC_PAGE_SIZE")
     total, free = page * os.sysconf("SC_PHYS_PAGES"), page * os.sysconf("SC_AVPHYS_PAGES")
-    for line in _text("/proc/meminfo").splitlines():
+    for line in text(Path("/proc/meminfo")).splitlines():
         if line.startswith("MemAvailable:"):
             free = int(line.split()[1]) * 1024
     # A container sees the host's memory; its own limit is in the control group.
     for name, used in _LIMITS:
-        limit = _text(f"/sys/fs/cgroup/{name}").strip()
+        limit = text(Path("/sys/fs/cgroup", name)).strip()
         if limit.isdigit() and int(limit) < total:
             total = int(limit)
-            taken = _text(f"/sys/fs/cgroup/{used}").strip()
+            taken = text(Path("/sys/fs/cgroup", used)).strip()
             free = min(free, max(0, total - int(taken))) if taken.isdigit() else min(free, total)
     return total, free
 
 
 def _cores() -> int:
     cores = len(os.sched_getaffinity(0))
-    quota, _, period = _text("/sys/fs/cgroup/cpu.max").strip().partition(" ")
+    quota, _, period = text(Path("/sys/fs/cgroup/cpu.max")).strip().partition(" ")
     if quota.isdigit() and period.isdigit() and int(period):
         cores = min(cores, max(1, int(quota) // int(period)))
     return cores
@@ -118,4 +120,4 @@ def _cores() -> int:
 
 def _is_container(environ: Mapping[str, str]) -> bool:
     marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
-    return any(m.exists() for m in marks) or "KUBERNETES_SERVICE_HOST" in environ
+    return any(map(exists, marks)) or "KUBERNETES_SERVICE_HOST" in environ

@@ -7,19 +7,21 @@ import os
 import re
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrate_kit.environment.kernel import user_data
+from migrate_kit.environment.places import as_path, exists, text
 from migrate_kit.errors import MigrateError
 from migrate_kit.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = "migrate_kit"
+_MOST_SPEC = 1 << 22
 
 
 def write_kernel(
@@ -36,15 +38,14 @@ def write_kernel(
     MigrateError
         If the name is not one for a kernel, is another kernel's, or cannot be written to.
     """
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise MigrateError(
-            f"a kernel cannot be named {name[:80]!r}",
+            f"a kernel cannot be named {str(name)[:80]!r}",
             "kernel_spec(name)",
             "use letters, digits, dots, dashes and underscores, such as 'ascend'",
         )
-    data = Path(prefix) / "share" / "jupyter" if prefix is not None else user_data(os.environ)
-    path = data / "kernels" / name.lower() / "kernel.json"
-    if path.exists() and not replace and not _is_ours(path):
+    path = _data(prefix) / "kernels" / name.lower() / "kernel.json"
+    if exists(path) and not replace and not _is_ours(path):
         raise MigrateError(
             f"there is a kernel {name!r} that was not written here",
             str(path),
@@ -61,13 +62,27 @@ def write_kernel(
     return write_text(path, json.dumps(spec, indent=1, ensure_ascii=False) + "\n")
 
 
+def _data(prefix: str | os.PathLike[str] | None) -> Path:
+    if prefix is not None:
+        return as_path(prefix, "kernel_spec(prefix=)") / "share" / "jupyter"
+    data = user_data(os.environ)
+    if data is None:
+        raise MigrateError(
+            "there is no home folder to write a kernel to: HOME is not set",
+            "kernel_spec(prefix=)",
+            "set HOME or JUPYTER_DATA_DIR, or name an environment: prefix=sys.prefix",
+        )
+    return data
+
+
 def write_script(path: Path, variables: Mapping[str, str]) -> Path:
     """Write ``export`` lines, quoted, for a shell to source."""
     lines = [f"export {k}={shlex.quote(v)}" for k, v in sorted(_checked(variables).items())]
-    text = "# Source this before Jupyter or Python starts:  source " + shlex.quote(path.name)
+    said = "# Source this before Jupyter or Python starts:  source " + shlex.quote(path.name)
     # A name with a line break must not end the comment.
-    head = text.replace("\n", " ").replace("\r", " ")
-    return write_text(path, "\n".join([head, *lines]) + "\n")
+    head = said.replace("\n", " ").replace("\r", " ")
+    # A variable that is no UTF-8 is written as the bytes that it is.
+    return write_text(path, "\n".join([head, *lines]) + "\n", errors="surrogateescape")
 
 
 def _checked(variables: Mapping[str, str]) -> dict[str, str]:
@@ -77,7 +92,6 @@ def _checked(variables: Mapping[str, str]) -> dict[str, str]:
 
 def _is_ours(path: Path) -> bool:
     try:
-        spec = json.loads(path.read_text(encoding="utf-8"))
-        return _OURS in spec["metadata"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return _OURS in json.loads(text(path, _MOST_SPEC))["metadata"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False

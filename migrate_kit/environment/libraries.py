@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from migrate_kit.environment.elf import Elf, read_elf
 from migrate_kit.environment.facts import Library, Missing
+from migrate_kit.environment.places import below, is_file, text
 from migrate_kit.errors import MigrateError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Loader:
             for p in elf.paths
         ]
         for folder in (*self._loaded, *own, *self._path, *self._system):
-            if (file := folder / name).is_file():
+            if is_file(file := folder / name):
                 return file
         return None
 
@@ -103,19 +104,15 @@ def system_folders(root: Path = Path("/")) -> list[Path]:
     while todo and len(seen) < 100:
         file = todo.pop(0)
         seen.add(file)
-        try:
-            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            continue
-        for line in lines:
+        for line in text(file).splitlines():
             word = line.partition("#")[0].strip()
             if word.startswith("include "):
                 pattern = word.removeprefix("include ").strip()
                 start = root if pattern.startswith("/") else root / "etc"
-                todo += [p for p in sorted(start.glob(pattern.lstrip("/"))) if p not in seen]
+                todo += [p for p in below(start, pattern.lstrip("/")) if p not in seen]
             elif word.startswith("/"):
                 named.append(root / word.lstrip("/"))
-    triples = [p for top in ("lib", "usr/lib") for p in (root / top).glob("*-linux-gnu")]
+    triples = [p for top in ("lib", "usr/lib") for p in below(root / top, "*-linux-gnu")]
     plain = [root / p for p in ("lib64", "usr/lib64", "lib", "usr/lib")]
     return list(dict.fromkeys([*named, *triples, *plain]))
 
@@ -180,7 +177,7 @@ def newest(versions: Iterable[str], prefix: str) -> str:
     >>> newest({"GLIBC_2.9", "GLIBC_2.28", "GLIBC_PRIVATE"}, "GLIBC_")
     '2.28'
     """
-    rule = re.compile(re.escape(prefix) + r"(\d+(?:\.\d+)*)")
+    rule = re.compile(re.escape(prefix) + r"([0-9]{1,9}(?:\.[0-9]{1,9})*)")
     numbers = [m[1] for v in versions if (m := rule.fullmatch(v))]
     return max(numbers, key=lambda n: tuple(map(int, n.split("."))), default="")
 
@@ -196,4 +193,4 @@ def cxx11_abi(libc10: Path) -> str:
 
 def _files(folder: Path, patterns: Sequence[str]) -> Iterable[Path]:
     for pattern in patterns:
-        yield from sorted(folder.glob(pattern))
+        yield from below(folder, pattern)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from migrate_kit.environment.facts import UNKNOWN
+from migrate_kit.environment.metadata import installed, places, read_metadata
 from migrate_kit.results import Finding, Result, table_html
 
 if TYPE_CHECKING:
@@ -111,10 +112,8 @@ def _glob(pattern: str) -> Iterable[Path]:
 
 
 def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    found = installed(package, places(None))
+    return (read_metadata(found[0], whole=False).version or UNKNOWN) if found else None
 
 
 def _memory_gib() -> float:

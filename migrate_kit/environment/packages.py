@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
-import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from migrate_kit.environment.facts import Build, Package
+from migrate_kit.environment.facts import UNKNOWN, Build, Package
+from migrate_kit.environment.metadata import installed, places, read_metadata
+from migrate_kit.environment.places import text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 # These are judged: what they ask for is looked up too.
 JUDGED = {
@@ -54,41 +54,22 @@ def packages(path: Sequence[str] | None = None) -> dict[str, Package]:
     >>> "numpy" in packages()
     True
     """
-    path = [str(p or Path.cwd()) for p in (sys.path if path is None else path)]
-    found = {name: _package(name, path) for name in JUDGED}
+    where = places(path)
+    found = {name: _package(name, where) for name in JUDGED}
     wanted = {*CANN_PYTHON, *_ALSO}
     for package in found.values():
         if package is not None:
             wanted |= {canonicalize_name(Requirement(r).name) for r in package.requires}
     for name in sorted(wanted - set(found)):
-        found[name] = _package(name, path)
+        found[name] = _package(name, where)
     return {name: package for name, package in sorted(found.items()) if package is not None}
-
-
-def backends(path: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the names of the plug-ins that ``import torch`` loads by itself."""
-    if path is None:
-        points = importlib.metadata.entry_points(group="torch.backends")
-        return tuple(sorted({point.name for point in points}))
-    places = [str(p or Path.cwd()) for p in path]
-    return tuple(
-        sorted(
-            {
-                point.name
-                for distribution in importlib.metadata.distributions(path=places)
-                for point in distribution.entry_points
-                if point.group == "torch.backends"
-            }
-        )
-    )
 
 
 def torch_build(package: Package) -> Build:
     """Read how torch was built from its version.py, without running it."""
     try:
-        text = (Path(package.folder) / "torch" / "version.py").read_text(encoding="utf-8")
-        tree = ast.parse(text)
-    except (OSError, ValueError, SyntaxError):
+        tree = ast.parse(text(Path(package.folder) / "torch" / "version.py"))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # text nested without end
         return Build(package.version)
     values: dict[str, str] = {}
     for node in tree.body:
@@ -102,27 +83,26 @@ def torch_build(package: Package) -> Build:
 
 
 def _package(name: str, path: list[str]) -> Package | None:
-    distributions = list(importlib.metadata.distributions(name=name, path=path))
+    distributions = installed(name, path)
     module = JUDGED.get(name, "")
     if not distributions:
         # A folder that an uninstall has left behind is imported all the same.
         left = _place(module, path) if name in _SHADOWED else ""
         return Package(shadow=left) if left else None
-    first = distributions[0]
-    folder = str(first.locate_file(""))
+    first, *others = (read_metadata(d, whole=name in JUDGED) for d in distributions)
     shadow = ""
     if name in _SHADOWED:
         place = _place(module, path)
-        if place and not Path(place).is_relative_to(Path(folder)):
+        if place and not Path(place).is_relative_to(Path(first.folder)):
             shadow = place
-    judged = name in JUDGED
     return Package(
-        first.version,
-        tuple(_requires(first.requires or ())) if judged else (),
-        tuple(_tags(first)) if judged else (),
-        folder,
-        tuple(d.version for d in distributions[1:]),
+        first.version or UNKNOWN,
+        first.requires,
+        first.tags,
+        first.folder,
+        tuple(other.version or UNKNOWN for other in others),
         shadow,
+        first.damage,
     )
 
 
@@ -135,23 +115,3 @@ def _place(module: str, path: list[str]) -> str:
         return spec.origin
     folders = list(spec.submodule_search_locations or ())
     return str(folders[0]) if folders else ""
-
-
-def _requires(lines: Iterable[str]) -> Iterable[str]:
-    """Keep what is asked for in this environment without any extra."""
-    for line in lines:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            continue
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            requirement.marker = None
-            requirement.extras = set()
-            yield str(requirement)
-
-
-def _tags(distribution: importlib.metadata.Distribution) -> Iterable[str]:
-    text = distribution.read_text("WHEEL") or ""
-    for line in text.splitlines():
-        if line.startswith("Tag:"):
-            yield line.removeprefix("Tag:").strip()

@@ -148,7 +148,7 @@ def run_all(
 def _said(text: str) -> dict[str, str]:
     try:
         values = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(values, dict):
         return {}

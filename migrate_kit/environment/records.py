@@ -12,6 +12,7 @@ from migrate_kit.errors import MigrateError
 
 T = TypeVar("T")
 MOST_TEXT, MOST_ITEMS = 1 << 20, 10_000
+_MOST_NUMBER = 1 << 64
 
 
 def to_plain(record: Any) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def _value(kind: Any, data: object, where: str) -> Any:
 
 
 def _plain(kind: Any, data: object, where: str) -> Any:
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+    if kind is float and type(data) is int and abs(data) < _MOST_NUMBER:
         return float(data)
     if type(data) is not kind:
         raise _wrong(where, kind.__name__, data)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from migrate_kit.environment import compat, kernel_spec
 from migrate_kit.environment.cann import set_env_scripts
-from migrate_kit.environment.check import STATES, counted
+from migrate_kit.environment.check import STATES
+from migrate_kit.environment.places import as_path, is_file
 from migrate_kit.environment.set_env import source_all
+from migrate_kit.environment.verdict import lacking, sentence
 from migrate_kit.errors import MigrateError
 from migrate_kit.results import Result, plain, table_html
 
@@ -37,6 +39,8 @@ class EnvironmentReport(Result):
         Every line of the checklist, the gravest first; ``ok`` ones too.
     findings : list of Fault
         The lines that are not ``ok``: what, why it matters, the command.
+    lacking : list of str
+        What a program for the target would miss here, as ``no NPU``; empty without a target.
     facts : Facts
         The snapshot; ``facts.save(path)`` keeps it, to be judged on another machine.
     """
@@ -45,7 +49,14 @@ class EnvironmentReport(Result):
 
     def __init__(self, facts: Facts, goal: Target, checks: list[Check]) -> None:
         self.facts, self.target, self.checks = facts, goal.name or None, checks
+        self.title = goal.title
+        self.lacking = lacking(checks, facts, goal.frameworks) if goal.name else []
         self.findings = [check.fault() for check in checks if check.state != "ok"]
+
+    @property
+    def can_run(self) -> bool | None:
+        """Whether the target can run here, and not only be rehearsed; None without a target."""
+        return None if self.target is None else self.ok and not self.lacking
 
     def counts(self) -> dict[str, int]:
         """Return how many lines are in each state."""
@@ -62,6 +73,8 @@ class EnvironmentReport(Result):
         """Return plain JSON values."""
         return super().to_dict() | {
             "target": self.target,
+            "can_run": self.can_run,
+            "lacking": self.lacking,
             "counts": self.counts(),
             "table_checked": compat.checked(),
         }
@@ -85,9 +98,9 @@ class EnvironmentReport(Result):
         MigrateError
             If a script is not there or cannot be sourced.
         """
-        scripts = [str(s) for s in set_env] if set_env is not None else self._scripts()
+        scripts = self._scripts() if set_env is None else _named(set_env)
         for script in scripts:
-            if not Path(script).is_file():
+            if not is_file(Path(script)):
                 raise MigrateError("no such script", script, "name the set_env.sh of your CANN")
         abi = self.facts.torch.cxx11_abi if self.facts.torch else ""
         found: dict[str, str] = {}
@@ -155,14 +168,16 @@ class EnvironmentReport(Result):
         MigrateError
             If there is nothing to set, or the file cannot be written.
         """
-        return kernel_spec.write_script(Path(path), self._some(self.variables(set_env)))
+        file = as_path(path, "env_script(path)")
+        return kernel_spec.write_script(file, self._some(self.variables(set_env)))
 
     def _some(self, found: dict[str, str]) -> dict[str, str]:
         if not found:
             raise MigrateError(
                 "there are no variables to set: no set_env.sh was found here",
                 "NEUWARE_HOME, ASCEND_HOME_PATH, /usr/local/Ascend",
-                "name the script: set_env=['/usr/local/Ascend/ascend-toolkit/set_env.sh']",
+                "name the script: --set-env /usr/local/Ascend/ascend-toolkit/set_env.sh"
+                " (in Python: set_env=['...'])",
             )
         return found
 
@@ -172,26 +187,22 @@ class EnvironmentReport(Result):
     def lines(self, *, every: bool = False) -> list[str]:
         """Return the checklist as lines for a terminal."""
         lines = [repr(self)]
+        if self.target:
+            lines.append(f"target   {self.target}: {self.title}")
         for c in self.checks:
             if c.state == "ok" and not every:
                 continue
             lines.append(f"{c.state:<8} {c.what}  [{c.id}]")
-            lines += [
-                f"         {text}" for text in (c.why, c.command and f"$ {c.command}") if text
-            ]
+            # What is in order needs nothing to be typed.
+            typed = f"{'for example:' if c.state == 'ok' else '$'} {c.command}"
+            lines += [f"         {text}" for text in (c.why, c.command and typed) if text]
         well = self.counts()["ok"]
         lines.append(f"{well} checks are in order" + ("" if every else "; --all lists them"))
         # Names and messages come from strangers: no control characters on a terminal.
         return [plain(line) for line in lines]
 
     def __repr__(self) -> str:
-        count = self.counts()
-        first = next((c for c in self.checks if c.state == "error"), None)
-        words = [counted(count[s], s) for s in ("error", "warning") if count[s]]
-        head = ", ".join(words if first else ["ready", *words])
-        target = f" for {self.target}" if self.target else ""
-        said = f": {first.what}" if first else ""
-        return f"EnvironmentReport({head}{target}{said})"
+        return f"EnvironmentReport({sentence(self.target, self.checks, self.lacking)})"
 
     def _html(self) -> str:
         rows = [
@@ -201,3 +212,9 @@ class EnvironmentReport(Result):
         note = f"{well} checks are in order; versions from the table of {compat.checked()}"
         head = ("state", "about", "what", "why it matters", "command")
         return table_html(repr(self), head, [*rows, ("ok", "", note, "", "")])
+
+
+def _named(scripts: object) -> list[str]:
+    # One script in place of a list of them is what is meant, and not its letters.
+    listed = scripts if isinstance(scripts, list | tuple) else [scripts]
+    return [str(as_path(script, "set_env=")) for script in listed]

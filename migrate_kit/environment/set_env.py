@@ -45,7 +45,8 @@ def source(
     before = dict(os.environ if environ is None else environ)
     bash = next((b for b in ("/bin/bash", "/usr/bin/bash") if Path(b).is_file()), "bash")
     command = [bash, "--noprofile", "--norc", "-c", _TEXT, "bash", script, *arguments]
-    answer = run(command, seconds, environ=before, most=2 * _MOST)
+    # As os.environ holds what is no UTF-8: such a variable would else seem to be changed.
+    answer = run(command, seconds, environ=before, most=2 * _MOST, errors="surrogateescape")
     if answer.code != 0:
         return Sourced(answer.code, problem=(answer.err or "bash failed")[:500])
     code, _, rest = answer.out.partition("\0")
@@ -56,7 +57,7 @@ def source(
         if before.get(name) != value and name not in _OWN
     }
     failed = "" if code == "0" else f"the script ended with exit code {code}"
-    return Sourced(int(code) if code.isdigit() else None, changes, failed)
+    return Sourced(int(code) if code.isascii() and code.isdigit() else None, changes, failed)
 
 
 def source_all(

@@ -26,6 +26,8 @@ ROLES = ("cause", "effect", "code", "wrapper", "notice")
 MOST_TRIES, MOST_TRIES_IN_ALL = 3000, 60_000
 # A match in a warning may be followed by one in an error, which is then what counts.
 MOST_MATCHES = 4
+# How far from a match the text that a row wants beside it may stand, in bytes.
+_BEFORE, _AFTER = 400, 2000
 _WARNING = re.compile(r"(?i:warn)|\[W\b")
 
 
@@ -49,6 +51,12 @@ class Signature:
     def regex(self) -> re.Pattern[str]:
         """The compiled expression; ASCII, so that a Chinese letter ends a word."""
         return re.compile(self.row["regex"], re.ASCII)
+
+    @cached_property
+    def near(self) -> re.Pattern[bytes] | None:
+        """What must stand near a match, where the line alone says too little."""
+        wanted = self.row.get("near", "")
+        return re.compile(wanted.encode(), re.ASCII) if wanted else None
 
     @property
     def role(self) -> str:
@@ -145,7 +153,7 @@ def search(
             complete, by_word[word] = False, []
             continue
         for signature in rows:
-            hit = _match(signature, window)
+            hit = _match(signature, window, text.data)
             if hit is not None and (signature in but or not matches(window.text, but)):
                 found.setdefault(signature.id, []).append(hit)
         by_word[word] = [r for r in rows if not _settled(found.get(r.id, ()))]
@@ -166,10 +174,17 @@ def _settled(hits: Iterable[Hit]) -> bool:
     return len(hits) >= MOST_MATCHES or any(not h.warns for h in hits)
 
 
-def _match(signature: Signature, window: Window) -> Hit | None:
+def _match(signature: Signature, window: Window, data: bytes) -> Hit | None:
     match = signature.regex.search(window.text)
-    if match is None:
+    if match is None or not _beside(signature, window, data):
         return None
     group = next((g for g in match.groups() if g), match[0])
     warns = _WARNING.search(window.text[: match.start() + 1]) is not None
     return Hit(signature, window.start, window.text, match.span(), group, warns)
+
+
+def _beside(signature: Signature, window: Window, data: bytes) -> bool:
+    if signature.near is None:
+        return True
+    low, high = max(0, window.start - _BEFORE), window.end + _AFTER
+    return signature.near.search(data, low, high) is not None

@@ -24,6 +24,8 @@ class Variable:
         What it may be, if that is a short list.
     watch : tuple of str
         Values, with ``*`` for anything, that deserve a warning; ``watch_why`` says why.
+    without : tuple of str
+        Targets on which it has no effect; ``without_why`` says why.
     """
 
     name: str
@@ -35,6 +37,8 @@ class Variable:
     why: str
     watch: tuple[str, ...]
     watch_why: str
+    without: tuple[str, ...]
+    without_why: str
     example: str
     source: str
 
@@ -61,7 +65,9 @@ def variables() -> tuple[Variable, ...]:
             name=r["variable"],
             values=tuple(r["values"].split()),
             watch=tuple(r["watch"].split()),
+            without=tuple(r["without"].split()),
             **{k: r[k] for k in ("group", "kind", "default", "what", "why", "watch_why")},
+            without_why=r["without_why"],
             example=r["example"],
             source=r["source"],
         )

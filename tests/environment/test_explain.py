@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -159,6 +161,82 @@ def test_a_harmless_line_is_listed_apart_and_hides_nothing():
     assert [(a.id, a.line) for a in mk.explain(f"{first}\n{second}").answers] == [("HST05", 2)]
 
 
+def test_only_harmless_lines_are_no_unknown_text():
+    line = "Warning: Cannot create tensor with internal format while allow_internal_format=False"
+    found = mk.explain(line)
+    assert (found.calm, found.unknown, found.ok) == (True, False, True)
+    assert "BEN04" in repr(found)
+    assert "BEN04" in "".join(found.lines())
+    assert "does no harm" in found._repr_html_()
+    worse = mk.explain(f"{line}\nmylib.OddError: no such thing")
+    assert (worse.calm, worse.unknown) == (False, True)
+    assert "BEN04" in "".join(worse.lines())
+
+
+IMPORTS = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007fbb0da06b80 (most recent call first):
+  File "/opt/lib/python3.11/site-packages/torch_npu/__init__.py", line 19 in <module>
+  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "root"),
+    [
+        ("train.py: step 500 ok\nSegmentation fault (core dumped)", "HST09"),
+        ('  File "train.py", line 3\n    loss.backward()\nSegmentation fault', "HST09"),
+        ("import torch_npu\n" + "step ok\n" * 100 + "Segmentation fault", "HST09"),
+        ('$ python -c "import torch_npu"\nSegmentation fault (core dumped)', "IMP25"),
+        (IMPORTS, "IMP25"),
+    ],
+)
+def test_a_crash_is_one_of_the_import_only_with_evidence(text, root):
+    found = mk.explain(text)
+    assert found.root.id == root
+    assert ("faulthandler" in found.root.fix) == (root == "HST09")
+
+
+@pytest.mark.parametrize(
+    ("text", "root"),
+    [
+        ("Could not run 'torchvision::nms' with arguments from the 'PrivateUse1' backend", "OPS38"),
+        ("Could not run 'aten::x' with arguments from the 'AutogradPrivateUse1' backend", "OPS38"),
+        ("Could not run 'torchvision::nms' with arguments from the 'NPU' backend.", "OPS38"),
+        ("Could not run 'npu::npu_format_cast' with arguments from the 'CPU' backend.", "OPS39"),
+        ("Could not run 'torchvision::nms' with arguments from the 'CUDA' backend.", "OPS40"),
+        ("The operator 'aten::x' is not currently implemented for the NPU device.", "OPS41"),
+        ("Select operator[Cast] fail! Unsupported data type!", "MSP18"),
+        ("package type mindspore support 'device_target' type cpu, but got Ascend", "MSP17"),
+        ("Error occurred in cnrtMalloc: OUT_OF_MEMORY", "CAM18"),
+        ("'_OpNamespace' 'npu' object has no attribute 'npu_rotary_mul'", "IMP28"),
+        ("bash: line 1: 31175 Killed                  python train.py", "HST03"),
+        ("epoch 3 loss: nan lr 0.1", "TRN02"),
+    ],
+)  # fmt: skip
+def test_the_commonest_errors_of_a_port_are_known(text, root):
+    assert mk.explain(text).root.id == root
+
+
+@pytest.mark.parametrize("text", ["finance: nan rows 3", "Killed 3 of 4 monsters", "gloss = nano"])
+def test_words_like_theirs_are_not_taken_for_them(text):
+    assert not mk.explain(text).answers
+
+
+@pytest.mark.parametrize("wrong", ["OPS18", "OPS24", "DEV01"])
+def test_the_next_check_is_about_the_error_itself(wrong):
+    (row,) = (s.row for s in signatures.signatures("errors") if s.id == wrong)
+    advice = mk.explain(row["sample"]).root.next_check
+    assert "rehearse" not in advice
+    assert "npu-smi info, and" not in advice
+
+
+def test_the_terminal_speaks_the_language_that_was_asked_for():
+    for text in (KNOWN, "nothing here", f"{KNOWN}\nATC run success, welcome"):
+        lines = "\n".join(mk.explain(text, "zh").lines())
+        assert not re.search("it says|cause |check next|nothing in this|harmless|also ", lines)
+
+
 # --- how it may be pasted ---
 
 
@@ -273,6 +351,50 @@ def test_a_file_that_is_too_large_is_refused(monkeypatch, tmp_path):
         mk.explain(path)
 
 
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="needs /proc")
+@pytest.mark.parametrize("name", ["/proc/self/limits", "/proc/sys/kernel/osrelease"])
+def test_a_file_that_says_it_is_empty_is_read(name):
+    assert Path(name).stat().st_size == 0
+    assert log_text.read_log(Path(name)).data == Path(name).read_bytes()
+    assert mk.explain(Path(name)).notes == []
+
+
+def test_what_is_piped_in_is_kept_while_it_is_read(monkeypatch):
+    from migrate_kit.environment import log_file
+
+    with log_file.piped(io.BytesIO(KNOWN.encode())) as path:
+        assert mk.explain(path).root.id == "SCR02"
+    assert not path.exists()
+    monkeypatch.setattr(log_file, "MOST_BYTES", 1000)
+    monkeypatch.setattr(log_file, "_STEP", 100)
+
+    class Endless(io.RawIOBase):
+        def read(self, size=-1):
+            assert size > 0
+            return b"x\n" * (size // 2)
+
+    for stream, says in (
+        (Endless(), "more than 1.1 GB"),
+        (None, "nothing is piped in"),
+    ):
+        with pytest.raises(mk.MigrateError, match=says), log_file.piped(stream):
+            pass
+    closed = io.BytesIO()
+    closed.close()
+    with pytest.raises(mk.MigrateError, match="cannot be kept"), log_file.piped(closed):
+        pass
+
+
+def test_a_text_of_escapes_takes_no_more_memory_than_another():
+    text = b"\x1b]" * 200_000
+    tracemalloc.start()
+    try:
+        assert log_text.read_log(text + b"end").data == b"end"
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_word_across_two_steps_of_a_file_is_found(monkeypatch, tmp_path):
     from migrate_kit.environment import log_file
 
@@ -289,9 +411,9 @@ def test_a_line_is_looked_at_only_near_the_words(monkeypatch):
     seen = []
     match = signatures._match
 
-    def spy(signature, window):
+    def spy(signature, window, data):
         seen.append(len(window.text))
-        return match(signature, window)
+        return match(signature, window, data)
 
     monkeypatch.setattr(signatures, "_match", spy)
     line = "x has no attribute 'y' " * 50_000
@@ -364,6 +486,12 @@ def test_hostile_text_is_text():
     unknown = mk.explain("<b>OddError: <script>")._repr_html_()
     assert "<script" not in unknown
     assert "&lt;script&gt;" in unknown
+
+
+def test_half_of_a_pair_does_not_reach_the_page():
+    found = mk.explain(f"\ud800 {KNOWN}")
+    found.text.encode()
+    assert found.text.endswith(KNOWN)
 
 
 def test_it_is_kept_in_a_project(tmp_path):

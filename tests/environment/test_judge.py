@@ -123,7 +123,8 @@ def faults(report):
 def test_a_sound_machine_is_ready():
     report, checks = judged(atlas())
     assert faults(report) == {}
-    assert repr(report) == "EnvironmentReport(ready for ascend910b)"
+    assert repr(report) == "EnvironmentReport(ready to run on ascend910b)"
+    assert (report.can_run, report.lacking) == (True, [])
     assert checks["npu-smi"].what == "2 chips, 910B3"
     for part in ("torch_npu 2.7.1", "CANN 8.3.RC1"):
         assert part in checks["torch-npu-cann"].what
@@ -185,6 +186,10 @@ FAULTS = [
     (
         {"ascend": ascend(cann=(replace(atlas().ascend.cann[0], absent=("lib64/libge_runner.so",)),))},
         "cann-layout", "error", "libge_runner.so",
+    ),
+    (
+        {"ascend": ascend(cann=(replace(atlas().ascend.cann[0], kernels=("ascend310p",)),))},
+        "cann-kernels", "error", "wrong chip: ascend310p here, ascend910b wanted",
     ),
     ({"ascend": ascend(nnal="8.2.RC1")}, "nnal-cann", "warning", "8.2.RC1"),
     (
@@ -286,7 +291,8 @@ def test_every_variable_of_the_guide_is_explained(variable):
     _, checks = judged(atlas())
     check = checks[f"variable-{variable.name}"]
     assert variable.what in check.why
-    assert check.command == variable.example
+    # This machine has no NNAL, so there is no script of it to source.
+    assert check.command == ("" if variable.kind == "set_env_nnal" else variable.example)
     assert check.source
 
 
@@ -299,6 +305,79 @@ def test_the_variables_of_the_guides_are_there():
     }
     assert all(v.what and v.why and v.example for v in variables())
     assert all(bool(v.watch) == bool(v.watch_why) for v in variables())
+
+
+def test_an_absent_device_is_no_fault_and_no_readiness():
+    """Nothing is wrong with a laptop, and a program for the NPU does not run on it."""
+    laptop = Facts(host=atlas().host, kernel=kernel(environ={}), packages=without("torch-npu"))
+    report, _ = judged(laptop)
+    assert (report.ok, report.can_run) == (True, False)
+    assert report.lacking == ["no NPU", "no torch_npu", "no CANN"]
+    assert "ready to rehearse for ascend910b, not to run on it" in repr(report)
+    assert "ready to rehearse" not in repr(judged(laptop, "mlu370")[0])
+    report, _ = judged(laptop, None)
+    assert report.can_run is None
+    assert "no target was named" in repr(report)
+    assert "ready" not in repr(report)
+    # A program of MindSpore does without torch_npu; another chip is not the target.
+    both = atlas().packages | {"mindspore": package("2.7.0")}
+    del both["torch-npu"]
+    assert judged(replace(atlas(), packages=both))[0].lacking == []
+    other = Command("/usr/bin/npu-smi", 0, SMI.replace("910B3", "310P3"))
+    report, _ = judged(replace(atlas(), commands={"npu-smi": other}))
+    assert (report.ok, report.lacking) == (True, ["another chip"])
+
+
+@pytest.mark.parametrize(
+    ("torch", "says"),
+    [
+        ("2.9.0", "for torch 2.9.0 plan for torch_npu 2.9.0"),
+        ("2.14.1", "the nearest set is torch 2.12.0, torch_npu 2.12.0, CANN 9.1.0"),
+        ("1.0.0", "the nearest set is torch 1."),
+    ],
+)
+def test_the_set_to_plan_for_is_named(torch, says):
+    packages = without("torch-npu") | {"torch": package(torch)}
+    _, checks = judged(Facts(host=atlas().host, packages=packages))
+    plan = checks["torch-npu-plan"]
+    assert says in plan.what
+    assert " and Python 3." in plan.what
+    assert ("torch_npu 2.14.0" in plan.why) == (torch == "2.14.1")
+
+
+def test_the_command_asks_for_the_torch_npu_of_the_cann_that_is_here():
+    _, checks = judged(replace(atlas(), packages=without("torch-npu")))
+    assert checks["torch-npu-absent"].command.endswith("torch_npu==2.7.1")
+
+
+def test_a_variable_without_effect_on_the_chip_is_told_as_such():
+    mode = {"INF_NAN_MODE_ENABLE": "0"}
+    facts = replace(atlas(), kernel=kernel(environ=SET | mode), commands={})
+    state = {t: judged(facts, t)[1]["variable-INF_NAN_MODE_ENABLE"] for t in ("ascend910b", "310p")}
+    assert state["ascend910b"].state == "warning"
+    assert state["310p"].state == "ok"
+    assert "is 0, and has no effect on ascend310p" in state["310p"].what
+
+
+def test_nothing_in_order_asks_to_be_typed():
+    report, checks = judged(Facts(host=atlas().host, packages=without("torch-npu")))
+    path = checks["variable-LD_LIBRARY_PATH"]
+    assert (path.state, path.command) == ("ok", "")
+    lines = report.lines(every=True)
+    typed = [n for n, line in enumerate(lines) if line.startswith("         $ ")]
+    heads = [max(n for n in range(at) if not lines[n].startswith("  ")) for at in typed]
+    assert heads
+    assert not any(lines[n].startswith("ok ") for n in heads)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("910b", "ascend910b"), ("Ascend910C", "ascend910_93"), ("Atlas 800T A2", "ascend910b")],
+)
+def test_a_target_is_taken_by_the_names_that_engineers_use(name, target):
+    report, _ = judged(atlas(), name)
+    assert report.target == target
+    assert report.lines()[1].startswith(f"target   {target}: Atlas A")
 
 
 def test_an_unknown_target_lists_those_there_are():
@@ -338,7 +417,7 @@ def neuware_env(**more):
 
 
 MLU_FAULTS = [
-    ({"devices": {}}, "mlu-absent", "info", "rehearsal"),
+    ({"devices": {}}, "mlu-absent", "info", "no MLU card is here"),
     ({"devices": {"/dev/cambricon_dev0": "no permission"}}, "mlu-permission", "error", "cambricon_dev0"),
     ({"commands": {}}, "cnmon", "warning", "cnmon"),
     (cambricon(home=""), "neuware-absent", "error", "CNToolkit"),

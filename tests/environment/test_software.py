@@ -49,6 +49,13 @@ def test_the_layout_of_cann_8_5_is_found_too(tmp_path):
     assert (cann.version, cann.ops) == ("8.5.0", "8.5.0")
 
 
+def test_the_chips_of_the_operator_packages_are_read(tmp_path):
+    folder = toolkit(tmp_path, "usr/local/Ascend/cann-8.5.0", "8.5.0")
+    for chip in ("ascend310p", "ascend910b", "config"):
+        (folder / "opp/built-in/op_impl/ai_core/tbe/kernel" / chip).mkdir(parents=True)
+    assert find_ascend({}, tmp_path).cann[0].kernels == ("ascend310p", "ascend910b")
+
+
 def test_the_variables_are_asked_first(tmp_path):
     toolkit(tmp_path, "usr/local/Ascend/cann-8.5.0", "8.5.0")
     mine = toolkit(tmp_path, "opt/mine", "9.0.0")

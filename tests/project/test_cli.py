@@ -1,5 +1,6 @@
 """The command line says in its exit code what it found."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -197,6 +198,33 @@ def test_the_doctor_writes_a_script(tmp_path, monkeypatch):
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD" in (tmp_path / "env.sh").read_text()
 
 
+def test_the_doctor_says_whether_the_target_can_run_here():
+    done = run("doctor", "ascend910b", "--no-probes")
+    assert (done.exit_code, "not to run on it: no NPU" in done.output) == (4, True)
+    assert run("doctor", "910b", "--no-probes", "--rehearse").exit_code == 0
+    assert run("doctor", "--no-probes").exit_code == 0
+
+
+def test_the_doctor_takes_the_script_to_write_from(tmp_path):
+    script = tmp_path / "set_env.sh"
+    script.write_text("export ASCEND_HOME_PATH=/x\n")
+    kept = tmp_path / "env.sh"
+    done = run("doctor", "--no-probes", "--env-script", kept, "--set-env", script)
+    assert done.exit_code == 0
+    assert "export ASCEND_HOME_PATH=/x" in kept.read_text()
+    # What cannot be written is told before anything else, with the option to add.
+    missing = run("doctor", "--no-probes", "--kernel", "x")
+    assert missing.output == ""
+    assert "there are no variables to set" in missing.exception.what
+    assert "--set-env" in missing.exception.fix
+    assert "--env-script" in run("doctor", "--no-probes", "--set-env", script).exception.fix
+
+
+def test_a_message_in_place_of_a_file_is_told_how_to_be_piped_in():
+    assert "| migrate-kit explain -" in run("explain", "RuntimeError: no").exception.fix
+    assert "there" in run("explain", "absent.log").exception.fix
+
+
 def test_explain_a_log_and_what_is_piped_in(tmp_path):
     log = tmp_path / "train.log"
     text = "step 1\nAttributeError: 'collections.OrderedDict' object has no attribute 'eval'\n"
@@ -218,3 +246,52 @@ def test_explain_says_when_it_does_not_know(tmp_path):
     assert "nothing in this text is known" in done.output
     assert "line 2: ValueError: my own check" in done.output
     assert "\x1b" not in done.output
+
+
+def program(rest, **environ):
+    """Run the program itself through a shell, with its streams as they are there."""
+    return subprocess.run(
+        ["bash", "-c", f'"$1" -m migrate_kit.cli {rest}', "bash", sys.executable],
+        capture_output=True,
+        check=False,
+        env=os.environ | environ,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "latin-1"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_terminal_of_few_letters_gets_the_answer_too(tmp_path, encoding, language):
+    log = tmp_path / "a.log"
+    known = "AttributeError: 'collections.OrderedDict' object has no attribute 'eval'"
+    log.write_text(f"{'x' * 40}\n\x02 é {known}\n")
+    done = program(f"explain {log} --language {language}", PYTHONIOENCODING=encoding)
+    assert done.returncode == 0, done.stderr
+    where = {"en": "line 2", "zh": "\\u7b2c 2" if encoding == "latin-1" else "第 2 行"}[language]
+    assert done.stdout.decode(encoding).startswith(f"SCR02, {where}")
+
+
+def test_a_file_name_that_is_no_utf8_is_printed_all_the_same(tmp_path):
+    done = program(f"doctor --no-probes --save $'{tmp_path}/\\xff.json'", PYTHONIOENCODING="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert b"kept in" in done.stdout
+    assert [os.fsencode(p.name) for p in tmp_path.iterdir()] == [b"\xff.json"]
+
+
+def test_a_closed_standard_input_is_told():
+    done = program("explain - <&-")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"error: nothing is piped in")
+
+
+def test_a_pipe_in_place_of_a_snapshot_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = program(f"doctor --facts {tmp_path}/pipe")
+    assert done.returncode == 2
+    assert b"regular file" in done.stderr
+
+
+def test_what_is_piped_in_is_explained():
+    done = program("explain - <<< 'RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB'")
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"MEM01, line 1")

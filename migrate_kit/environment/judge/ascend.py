@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from migrate_kit.environment import compat
 from migrate_kit.environment.check import Check, pip_install, some
-from migrate_kit.environment.judge.npu import npu_checks, npus_of
+from migrate_kit.environment.judge.npu import kernel_checks, npu_checks, npus_of
+from migrate_kit.environment.judge.plan import paired, plan_checks
 from migrate_kit.environment.judge.variables import lacking, source_command
 from migrate_kit.environment.packages import CANN_PYTHON
 
@@ -32,6 +33,7 @@ def ascend_checks(facts: Facts, goal: Target) -> Iterator[Check]:
     yield from _plugin(facts, goal, npus)
     if facts.ascend.cann:
         yield from _layout(facts, facts.ascend.cann[0])
+        yield from kernel_checks(facts, goal, npus)
         yield from _kernel(facts)
         yield from _operators(facts)
         yield from _nnal(facts)
@@ -55,7 +57,7 @@ def _plugin(facts: Facts, goal: Target, npus: list[str]) -> Iterator[Check]:
         )
     if not version and "torch_npu" in goal.frameworks:
         state: State = "error" if npus and not facts.version("mindspore") else "info"
-        torch = facts.version("torch").partition("+")[0]
+        fitting = paired(facts.version("torch").partition("+")[0], facts)
         yield Check(
             "torch-npu-absent",
             _GROUP,
@@ -63,9 +65,10 @@ def _plugin(facts: Facts, goal: Target, npus: list[str]) -> Iterator[Check]:
             "torch_npu is not installed",
             "PyTorch reaches the NPU through it"
             + ("" if npus else "; the rehearsal does without, and without CANN it breaks torch"),
-            pip_install(facts, f"torch_npu=={torch}") if npus and torch else "",
+            pip_install(facts, f"torch_npu=={fitting[0].version}") if npus and fitting else "",
             "tables/compat.csv",
         )
+        yield from plan_checks(facts)
 
 
 def _torch_for(plugin: str, here: str) -> str:

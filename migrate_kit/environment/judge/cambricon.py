@@ -48,7 +48,7 @@ def cambricon_checks(facts: Facts, goal: Target) -> Iterator[Check]:
             "torch_mlu is not installed",
             "PyTorch reaches the card through it; its wheels (and those of the patched torch) go"
             " from one system or Python to another only by building them again"
-            + ("" if cards else ". The quantized rehearsal does without"),
+            + ("" if cards else ". Without a card there is no need for it"),
             "",
             _GUIDE,
         )
@@ -60,8 +60,8 @@ def _cards(facts: Facts, goal: Target, cards: list[str]) -> Iterator[Check]:
             "mlu-absent",
             _GROUP,
             "info",
-            "no MLU card is here (no /dev/cambricon_dev0); the rehearsal will run on the CPU",
-            "quantization is simulated exactly; timing needs the card",
+            "no MLU card is here (no /dev/cambricon_dev0)",
+            "weights can be read, converted and compared without it; running needs the card",
             "",
             "device nodes",
         )
@@ -118,7 +118,7 @@ def _software(facts: Facts, goal: Target, cards: list[str]) -> Iterator[Check]:
             "error" if cards else "info",
             "CNToolkit is not here (no NEUWARE_HOME, no /usr/local/neuware)",
             "torch_mlu needs CNToolkit, CNML, CNNL, CNPlugin and CNCL"
-            + ("" if cards else "; the quantized rehearsal does without"),
+            + ("" if cards else "; without a card there is no need for them"),
             "export NEUWARE_HOME=/usr/local/neuware" if cards else "",
             _GUIDE,
         )

@@ -52,18 +52,18 @@ def host_checks(facts: Facts, goal: Target) -> Iterator[Check]:
         else "",
         "free -h" if host.memory_free_gib < _MEMORY_GIB else "",
     )
-    full = host.disk_free_gib < _FULL_GIB
-    short = host.disk_free_gib < _DISK_GIB
-    yield Check(
-        "disk",
-        _GROUP,
-        "error" if full else "warning" if short else "ok",
-        f"{host.disk_free_gib:g} GiB of disk are free in the working folder",
-        "traces and converted models take hundreds of MB; a full disk ends every run"
-        if short
-        else "",
-        "df -h ." if short else "",
-    )
+    if host.homeless:
+        yield Check(
+            "home-absent",
+            _GROUP,
+            "warning",
+            "there is no home folder: HOME is not set, and this user is not in passwd",
+            "Jupyter does not start ('Could not determine home directory'); in a container whose"
+            " user is only a number, set it before anything else",
+            'export HOME="$PWD"',
+            "measured: jupyter --paths as such a user",
+        )
+    yield _folder(facts)
     yield Check("cores", _GROUP, "ok", f"{host.cores} core{'' if host.cores == 1 else 's'}")
     if (
         host.avx512
@@ -82,6 +82,33 @@ def host_checks(facts: Facts, goal: Target) -> Iterator[Check]:
         )
     if host.modelarts:
         yield from _modelarts(facts)
+
+
+def _folder(facts: Facts) -> Check:
+    """Judge the working folder: whether it is there, and the room in it."""
+    free = facts.host.disk_free_gib
+    if facts.host.folder_gone:
+        return Check(
+            "folder-gone",
+            _GROUP,
+            "error",
+            "the working folder has been removed",
+            "whatever is read or written by a relative name fails, and so do programs that ask"
+            " where they are",
+            'cd "$HOME"',
+            "getcwd(3)",
+        )
+    short = free < _DISK_GIB
+    return Check(
+        "disk",
+        _GROUP,
+        "error" if free < _FULL_GIB else "warning" if short else "ok",
+        f"{free:g} GiB of disk are free in the working folder",
+        "traces and converted models take hundreds of MB; a full disk ends every run"
+        if short
+        else "",
+        "df -h ." if short else "",
+    )
 
 
 def _modelarts(facts: Facts) -> Iterator[Check]:

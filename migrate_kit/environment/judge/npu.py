@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from migrate_kit.environment.check import Check, some
+from migrate_kit.targets import named_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +127,37 @@ def _smi(facts: Facts, goal: Target) -> Iterator[Check]:
             "",
             "tables/targets.csv",
         )
+
+
+def kernel_checks(facts: Facts, goal: Target, npus: list[str]) -> Iterator[Check]:
+    """Judge whether the operator packages of CANN are those of the chip."""
+    kernels = facts.ascend.cann[0].kernels
+    chip = _chip_here(facts) or (goal.name if goal.ascend else "")
+    # The first generation has no letter in CANN's folders.
+    folder = chip.removesuffix("a") if chip == "ascend910a" else chip
+    if not (kernels and chip):
+        return
+    if folder in kernels:
+        yield Check("cann-kernels", _GROUP, "ok", f"operator packages for {some(kernels)} are here")
+        return
+    yield Check(
+        "cann-kernels",
+        _GROUP,
+        "error" if npus else "warning",
+        f"the operator packages are for the wrong chip: {some(kernels)} here, {chip} wanted",
+        "the first operator ends in 561103, 561112 or 'Cannot find bin of op'; packages of several"
+        " chips may lie beside each other",
+        f"bash Ascend-cann-kernels-{folder.removeprefix('ascend')}_VERSION_linux.run --install",
+        "CANN 7.0 and 8.0 installation guide, binary operator packages (instg_0034, instg_0035)",
+    )
+
+
+def _chip_here(facts: Facts) -> str:
+    """Return the target that the chips of npu-smi belong to, if they say and all are of one."""
+    answer = facts.commands.get("npu-smi")
+    names = {name for name, _ in _CHIP.findall(answer.out)} if answer else set()
+    found = {t.name for n in names if (t := named_target(f"ascend{n.lower()}")) is not None}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _driver(facts: Facts, npus: list[str]) -> Iterator[Check]:

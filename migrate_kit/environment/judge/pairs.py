@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from migrate_kit.environment import compat
 from migrate_kit.environment.check import Check, pip_install
-from migrate_kit.environment.facts import Package
+from migrate_kit.environment.facts import UNKNOWN, Package
 from migrate_kit.environment.packages import JUDGED
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def pair_checks(facts: Facts, goal: Target) -> Iterator[Check]:
     }
     for name in _PLUGINS:
         version = facts.version(name)
-        if version:
+        if version and version != UNKNOWN:
             yield from _of(facts, name, version, [*_metadata(facts, name), *_table(facts, name)])
             yield from _status(name, version)
     for name, version in outside.items():
-        if version and version != "unknown":
+        if version and version != UNKNOWN:
             yield from _of(facts, name, version, list(_table(facts, name, version)))
 
 
@@ -156,6 +156,8 @@ def _metadata(facts: Facts, name: str) -> Iterator[Demand]:
         if partner not in facts.packages and partner.startswith(("nvidia-", "cuda-", "triton")):
             continue  # a build of torch without CUDA is the right one here
         here = facts.version(partner)
+        if here == UNKNOWN:
+            continue  # its own check says so
         met, build_only = bool(here), False
         if here and requirement.specifier:
             met = _contains(requirement.specifier, here)
@@ -177,7 +179,7 @@ def _metadata(facts: Facts, name: str) -> Iterator[Demand]:
 def _contains(wanted: SpecifierSet, version: str) -> bool:
     try:
         return wanted.contains(version, prereleases=True)
-    except InvalidVersion:
+    except ValueError:  # no version, or one of some thousand digits
         return False
 
 
@@ -232,7 +234,8 @@ def _here(facts: Facts, partner: str) -> str:
         return facts.ascend.driver
     if partner == "gcc":
         return facts.host.gcc
-    return facts.version(partner)
+    here = facts.version(partner)
+    return "" if here == UNKNOWN else here
 
 
 def _resolved(facts: Facts) -> int:

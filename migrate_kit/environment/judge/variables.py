@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrate_kit.environment.cann import set_env_scripts
+from migrate_kit.environment.places import resolve
 from migrate_kit.environment.variables import variables
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _adds(name: str, value: str, here: str) -> bool:
 
 
 def _same(one: str, other: str) -> bool:
-    return one.rstrip("/") == other or Path(one).resolve() == Path(other).resolve()
+    return one.rstrip("/") == other or resolve(Path(one)) == resolve(Path(other))
 
 
 def source_command(facts: Facts) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from migrate_kit.targets import Target
 
 _GROUP = "packages"
+_CPYTHON = r"cp3([0-9]{1,4})"
 _BINARY = ("torch", "torchvision", "torchaudio", "torch-npu", "torch-mlu", "mindspore", "numpy")
 
 
@@ -98,13 +99,14 @@ def fits(tag: str, host: Host) -> bool:
     python, abi, platform = parts
     if platform != "any" and not platform.endswith(f"_{host.machine}"):
         return False
-    wanted = re.search(r"manylinux_(\d+)_(\d+)_", platform)
-    glibc = re.match(r"(\d+)\.(\d+)", host.glibc)
+    wanted = re.search(r"manylinux_(\d{1,4})_(\d{1,4})_", platform, re.ASCII)
+    glibc = re.match(r"(\d{1,4})\.(\d{1,4})", host.glibc, re.ASCII)
     if wanted and glibc and (int(glibc[1]), int(glibc[2])) < (int(wanted[1]), int(wanted[2])):
         return False
     major, minor = [*host.python.split("."), "0", "0"][:2]
     if python.startswith("py"):
         return any(p in {f"py{major}", f"py{major}{minor}"} for p in python.split("."))
-    if abi == "abi3" and (oldest := re.match(r"cp3(\d+)", python)) is not None:
-        return int(oldest[1]) <= int(minor)
+    oldest, ours = re.fullmatch(_CPYTHON, python), re.fullmatch(_CPYTHON, f"cp{major}{minor}")
+    if abi == "abi3" and oldest and ours:
+        return int(oldest[1]) <= int(ours[1])
     return python == f"cp{major}{minor}"
