@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from migrate_kit.dtypes.conversion import Converted, convert
+    from migrate_kit.dtypes.kernels import TARGETS
     from migrate_kit.dtypes.mapping import DType, DtypeTable, of, table
-    from migrate_kit.dtypes.support import TARGETS, Support, lookup
+    from migrate_kit.dtypes.support import Support, lookup
 
 _HOMES = {
     "Converted": "migrate_kit.dtypes.conversion",
     "DType": "migrate_kit.dtypes.mapping",
     "DtypeTable": "migrate_kit.dtypes.mapping",
     "Support": "migrate_kit.dtypes.support",
-    "TARGETS": "migrate_kit.dtypes.support",
+    "TARGETS": "migrate_kit.dtypes.kernels",
     "convert": "migrate_kit.dtypes.conversion",
     "lookup": "migrate_kit.dtypes.support",
     "of": "migrate_kit.dtypes.mapping",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from migrate_kit.dtypes.kernels import TARGETS
 from migrate_kit.errors import MigrateError
 from migrate_kit.tables import read_table
 from migrate_kit.targets import named_target
@@ -123,7 +124,30 @@ def find_chip(target: str) -> Chip:
             return chip
     reason = "" if found is None else ": no table of its operators and dtypes was found"
     raise MigrateError(
-        f"{target!r} cannot be rehearsed{reason}",
+        f"{str(target)[:80]!r} cannot be rehearsed{reason}",
         "target=",
         f"choose one of: {', '.join(chips())}, or a SoC name such as Ascend910B4",
     )
+
+
+def table_target(target: str) -> str:
+    """Return the one of :data:`TARGETS` that a target or a SoC name stands for.
+
+    Raises
+    ------
+    MigrateError
+        If there is none.
+
+    Examples
+    --------
+    >>> table_target("Ascend310P3")
+    'ascend310p'
+    """
+    try:
+        return find_chip(target).target
+    except MigrateError as error:
+        raise MigrateError(
+            f"no tables for the target {target!r}"[:200],
+            "target=",
+            f"choose one of: {', '.join(TARGETS)}, or a SoC name such as Ascend910B4",
+        ) from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from migrate_kit.dtypes.exchange import FRAMEWORKS, Framework, make, take
 from migrate_kit.dtypes.losses import Loss, errors, find_losses
 from migrate_kit.dtypes.mapping import DType, of
@@ -136,13 +138,16 @@ def convert(value: Any, to: Any, framework: Framework | None = None) -> Converte
         raise MigrateError(
             f"no framework {framework!r}", "framework=", f"one of: {', '.join(FRAMEWORKS)}"
         )
-    wanted, taken = of(to), take(value)
-    home = framework or taken.framework
-    made, after, note = make(taken, value, wanted, home)
-    result = take(made).array
-    held = wanted if note == "values" else after  # bfloat16's values, though NumPy holds float32
-    losses = find_losses(taken.array, result, held)
-    figures = errors(taken.array, result)
+    wanted = of(to)
+    # NumPy warns of the very losses that are counted here, and of some NaN that it only copies.
+    with np.errstate(all="ignore"):
+        taken = take(value)
+        home = framework or taken.framework
+        made, after, note = make(taken, value, wanted, home)
+        result = take(made).array
+        held = wanted if note == "values" else after  # bfloat16's values, in NumPy's float32
+        losses = find_losses(taken.array, result, held)
+        figures = errors(taken.array, result)
     findings = _notes(taken.dtype, wanted, note, taken.note if home == "numpy" else "")
     findings += [_finding(x, taken.array.size) for x in losses]
     if figures[0] and held.kind in ("float", "complex"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -39,27 +40,63 @@ def take(value: Any) -> Taken:
     MigrateError
         If it holds no numbers, integers beyond 64 bits, or quantized ones.
     """
-    home = type(value).__module__.split(".")[0]
-    if home == "torch" and hasattr(value, "detach"):
+    try:
+        return _taken(value)
+    except MigrateError:
+        raise
+    # A tensor of a stranger's class may raise anything, and so may NumPy at what holds one.
+    except Exception as error:
+        raise _no_numbers(value, error) from error
+
+
+def _taken(value: Any) -> Taken:
+    if is_tensor(value):
         return _from_torch(value)
+    home = type(value).__module__.split(".")[0]
     if home == "mindspore" or hasattr(value, "asnumpy"):
         # MindSpore's Tensor is known by what it can do, for it need not be installed.
         return Taken(_widened(np.asarray(value.asnumpy())), of(value.dtype), "mindspore")
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise _no_numbers(value) from error
+    array = np.asarray(value)
     if array.dtype.kind not in "biufc" and array.dtype.name not in _small():
         raise _no_numbers(value)
+    array = _with_exact_integers(value, array)
     mine: Framework = "numpy" if home in ("numpy", "ml_dtypes") else "torch"
     if mine == "torch" and find_spec("torch") is None:
         mine = "numpy"
     return Taken(_widened(array), of(array.dtype), mine)
 
 
-def _no_numbers(value: Any) -> MigrateError:
+def is_tensor(value: Any) -> bool:
+    """Whether this is a tensor of torch or of a class derived from it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _with_exact_integers(value: Any, array: NDArray[Any]) -> NDArray[Any]:
+    """Refuse a list in which NumPy has rounded integers, to put them beside floats or signs."""
+    if not isinstance(value, Sequence) or array.dtype.kind not in "fc":
+        return array
+    if not (np.abs(array) >= 2.0**53).any():
+        return array
+    given = [x.item() if hasattr(x, "item") else x for x in np.asarray(value, dtype=object).flat]
+    # NumPy 1 makes floats of integers on both sides of 2^63, which uint64 holds.
+    if all(isinstance(x, int) and 0 <= x < 2**64 for x in given):
+        return np.asarray(value, dtype=np.uint64)
+    for x, made in zip(given, array.flat, strict=True):
+        held = float(made.real)  # Python compares it with an integer exactly, NumPy does not
+        if isinstance(x, int) and x != held:
+            raise MigrateError(
+                f"{x} is rounded to {held:.0f} beside the other numbers of this list",
+                "convert(value)",
+                "give integers alone, of one sign where they exceed 2^63, or an array",
+            )
+    return array
+
+
+def _no_numbers(value: Any, error: Exception | None = None) -> MigrateError:
+    why = f": {type(error).__name__}: {error}".split("\n")[0] if error else ""
     return MigrateError(
-        f"no array of numbers up to 64 bits can be made of this {type(value).__name__}",
+        f"no array of numbers up to 64 bits can be made of this {type(value).__name__}{why}"[:300],
         "convert(value)",
         "give a tensor, an array, a number or a regular list of numbers",
     )
@@ -69,11 +106,12 @@ def _from_torch(value: Any) -> Taken:
     import torch
 
     dtype = of(value.dtype)
-    if dtype.kind == "quantized" or value.layout != torch.strided or value.is_meta:
+    if dtype.kind == "quantized" or value.layout != torch.strided or _has_no_array(value):
+        what = "meta" if value.is_meta else "nested" if value.is_nested else str(value.layout)
         raise MigrateError(
-            f"a {'meta' if value.is_meta else str(value.layout)} tensor of {value.dtype}",
+            f"a {what} tensor of {value.dtype}",
             "convert(value)",
-            "dequantize() or to_dense() it first",
+            "dequantize() or to_dense() it first; convert the parts of a nested one",
         )
     plain = value.detach().cpu().resolve_conj().resolve_neg()
     note = ""
@@ -85,6 +123,10 @@ def _from_torch(value: Any) -> Taken:
         array = plain.to(torch.float32).numpy()
         note = f"Tensor.numpy() raises TypeError for {dtype.name}; it was taken through float32"
     return Taken(array, dtype, "torch", note)
+
+
+def _has_no_array(value: Any) -> bool:
+    return bool(value.is_meta or value.is_nested)
 
 
 @lru_cache(maxsize=1)
@@ -106,8 +148,21 @@ def make(taken: Taken, value: Any, wanted: DType, framework: Framework) -> tuple
     Raises
     ------
     MigrateError
-        If the framework has no such dtype, or is not installed.
+        If the framework has no such dtype, is not installed, or does not make it of this value.
     """
+    try:
+        return _made(taken, value, wanted, framework)
+    except MigrateError:
+        raise
+    except Exception as error:  # whatever a framework says of a pair of dtypes that it cannot cast
+        raise MigrateError(
+            f"{framework} makes no {wanted.name} of {taken.dtype.name}: {error}"[:300],
+            "convert(to=)",
+            "convert to float32 first, or with framework='numpy'",
+        ) from error
+
+
+def _made(taken: Taken, value: Any, wanted: DType, framework: Framework) -> tuple[Any, DType, str]:
     if framework in ("torch", "torch_npu"):
         return _to_torch(taken, value, wanted, npu=framework == "torch_npu")
     name = wanted.numpy if framework == "numpy" else wanted.mindspore
@@ -132,8 +187,7 @@ def _to_torch(taken: Taken, value: Any, wanted: DType, *, npu: bool) -> tuple[An
     made, note = (of("float32"), "") if npu and wanted.name == "float64" else (wanted, "")
     if made is not wanted:
         note = "lowered"
-    mine = type(value).__module__.split(".")[0] == "torch"
-    source = value.detach() if mine else torch.from_numpy(np.array(taken.array))
+    source = value.detach() if is_tensor(value) else torch.from_numpy(np.array(taken.array))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is lost is said in the findings
         return source.to(getattr(torch, made.name)), made, note

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from migrate_kit.dtypes.promotion import kind_of
 from migrate_kit.tables import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+TARGETS: Final = ("ascend910a", "ascend910b", "ascend310p", "ascend310b", "ascend950")
 
 
 @dataclass(frozen=True, slots=True)

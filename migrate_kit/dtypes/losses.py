@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from migrate_kit.dtypes.mapping import DType
     from migrate_kit.results import Level
 
+_SCALE = "scale the values, or use bfloat16 or float32"
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -42,18 +44,19 @@ def find_losses(before: NDArray[Any], after: NDArray[Any], wanted: DType) -> lis
         Only those that happened, the gravest first.
     """
     losses: list[Loss] = []
-    if before.dtype.kind == "c" and wanted.kind != "complex":
-        losses += _imaginary(before, wanted)
-        before = before.real if wanted.kind != "bool" else before
-    if before.dtype.kind == "c":
+    if wanted.kind == "bool":
+        losses += _truth(before)
+    elif before.dtype.kind == "c" and wanted.kind == "complex":
         losses += _floats(before.real, after.real, wanted)
         losses += _floats(before.imag, after.imag, wanted)
-    elif wanted.kind == "bool":
-        losses += _truth(before)
-    elif wanted.kind in ("int", "uint"):
-        losses += _integers(before, wanted)
     else:
-        losses += _floats(before, after.real, wanted)
+        if before.dtype.kind == "c":
+            losses += _imaginary(before)
+            before = before.real
+        if wanted.kind in ("int", "uint"):
+            losses += _integers(before, wanted)
+        else:
+            losses += _floats(before, after.real, wanted)
     order = ("error", "warning", "info")
     return sorted((x for x in losses if x.count), key=lambda x: order.index(x.level))
 
@@ -66,9 +69,7 @@ def _loss(name: str, level: Level, mask: NDArray[Any], what: str, fix: str = "")
     return Loss(name, level, count, first, what, fix)
 
 
-def _imaginary(before: NDArray[Any], wanted: DType) -> list[Loss]:
-    if wanted.kind == "bool":
-        return []
+def _imaginary(before: NDArray[Any]) -> list[Loss]:
     fix = "keep real and imaginary parts as two tensors"
     return [_loss("imaginary", "error", before.imag != 0, "lose their imaginary part", fix)]
 
@@ -126,22 +127,97 @@ def _negative(mask: NDArray[Any], low: int, fix: str) -> list[Loss]:
 
 def _floats(before: NDArray[Any], after: NDArray[Any], wanted: DType) -> list[Loss]:
     """Losses of one real array that became a floating point one."""
-    finite = np.isfinite(before)
-    lost = ~np.isfinite(after) & finite
-    largest = wanted.maximum or np.inf
-    flushed = (after == 0) & (before != 0)
-    tiny = wanted.smallest_normal or 0.0
-    small = (np.abs(after) < tiny) & (after != 0) & finite
-    became = "infinite" if np.isinf(after[lost]).any() else "NaN"
-    scale = "scale the values, or use bfloat16 or float32"
+    signless = wanted.minimum is not None and wanted.minimum >= 0
+    negative = (before < 0) & signless
+    finite = np.isfinite(before) & ~negative
     losses = [
-        _loss("overflow", "error", lost, f"exceed {largest:g} and become {became}", scale),
+        _loss(
+            "negative",
+            "error",
+            negative,
+            f"are negative, and {wanted.name} has no sign",
+            "keep the signs apart, or use another dtype",
+        ),
+        *_too_large(before, after, wanted, finite),
+        *_not_finite(before, after, wanted, ~negative),
+        *_too_small(before, after, wanted, finite),
+    ]
+    if before.dtype.kind in "ui":
+        # What exceeds the range is an overflow already, and no matter of digits.
+        changed = _changed_integers(before, after) & finite & np.isfinite(after)
+        changed &= ~_saturated(before, after, wanted)
+        bits = (wanted.mantissa_bits or 0) + 1
+        what = (
+            f"are integers that {wanted.name} does not hold exactly (it holds all up to 2^{bits})"
+        )
+        losses.append(_loss("rounded integers", "warning", changed, what, "keep them integers"))
+    return losses
+
+
+def _not_finite(
+    before: NDArray[Any], after: NDArray[Any], wanted: DType, counted: NDArray[Any]
+) -> list[Loss]:
+    """NaN and infinities in a dtype that lacks them."""
+    nan = np.isnan(before) & ~np.isnan(after) & counted
+    infinite = np.isinf(before) & (after != before) & counted
+    fix, lacks = "replace them first: torch.nan_to_num", f"which {wanted.name} does not hold"
+    return [
+        _loss("nan", "error", nan, f"are NaN, {lacks}, and become {_first(after, nan)}", fix),
+        _loss(
+            "infinity",
+            "error",
+            infinite,
+            f"are infinite, {lacks}, and become {_first(after, infinite)}",
+            fix,
+        ),
+    ]
+
+
+def _too_large(
+    before: NDArray[Any], after: NDArray[Any], wanted: DType, finite: NDArray[Any]
+) -> list[Loss]:
+    far = np.abs(before.astype(np.float64)) > (wanted.maximum or np.inf)
+    lost = (~np.isfinite(after) & far | _saturated(before, after, wanted)) & finite
+    what = f"exceed {wanted.maximum or np.inf:g} and become {_first(np.abs(after), lost)}"
+    return [_loss("overflow", "error", lost, what, _SCALE)]
+
+
+def _saturated(before: NDArray[Any], after: NDArray[Any], wanted: DType) -> NDArray[Any]:
+    """Whether a value became the largest number from farther away than rounding reaches."""
+    largest = wanted.maximum
+    if largest is None or wanted.mantissa_bits is None:
+        return np.zeros(before.shape, bool)
+    half = np.ldexp(0.5, int(np.frexp(largest)[1]) - 1 - wanted.mantissa_bits)
+    far = np.abs(before.astype(np.float64)) > largest + half
+    saturated: NDArray[Any] = far & (np.abs(after) == largest) & np.isfinite(before)
+    return saturated
+
+
+def _too_small(
+    before: NDArray[Any], after: NDArray[Any], wanted: DType, finite: NDArray[Any]
+) -> list[Loss]:
+    tiny = wanted.smallest_normal or 0.0
+    size, made = np.abs(before.astype(np.float64)), np.abs(after)
+    flushed = (after == 0) & (before != 0) & finite
+    # Rounding to the nearest at most doubles a number: this one was raised to the smallest.
+    ends = np.isnan(after) & (size <= (wanted.maximum or np.inf))
+    raised = ((size < made / 2) & np.isfinite(after) | ends) & finite
+    small = (made < tiny) & (after != 0) & finite & ~raised
+    smallest = _first(made, raised)
+    return [
         _loss(
             "underflow",
             "warning",
             flushed,
             f"are too small for {wanted.name} and become 0",
-            scale,
+            _SCALE,
+        ),
+        _loss(
+            "underflow",
+            "error" if ends.any() else "warning",
+            raised,
+            f"are 0 or too small for {wanted.name}, which has no 0, and become {smallest}",
+            _SCALE,
         ),
         _loss(
             "subnormal",
@@ -151,14 +227,15 @@ def _floats(before: NDArray[Any], after: NDArray[Any], wanted: DType) -> list[Lo
             " flushes subnormals makes them 0",
         ),
     ]
-    if before.dtype.kind in "ui":
-        changed = _changed_integers(before, after) & ~lost
-        bits = (wanted.mantissa_bits or 0) + 1
-        what = (
-            f"are integers that {wanted.name} does not hold exactly (it holds all up to 2^{bits})"
-        )
-        losses.append(_loss("rounded integers", "warning", changed, what, "keep them integers"))
-    return losses
+
+
+def _first(values: NDArray[Any], mask: NDArray[Any]) -> str:
+    """Say what the first of the marked values is."""
+    marked = values[mask]
+    if not marked.size:
+        return ""
+    value = float(marked.flat[0])
+    return "NaN" if np.isnan(value) else "infinite" if np.isinf(value) else f"{value:g}"
 
 
 def _changed_integers(before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from migrate_kit.dtypes import kernels
-from migrate_kit.dtypes.support import TARGETS
+from migrate_kit.dtypes.chips import table_target
+from migrate_kit.dtypes.kernels import TARGETS
 from migrate_kit.errors import MigrateError
 from migrate_kit.results import Finding, Result, number, table_html
 from migrate_kit.tables import read_table
@@ -25,6 +27,8 @@ _AMBIGUOUS: Final = {
     "complex": "torch makes complex64 of a Python complex, NumPy complex128",
     "uint": "NumPy's uint is uint64, torch has none",
 }
+_SHORT: Final = re.compile(r"[<>=|]?[?bBhHiIlLqQpPuefdFDc][0-9]{0,2}")
+_MOST_NUMBER: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +183,8 @@ def _numbered(value: int, numbers: Numbering) -> DType:
     for d in dtypes().values():
         if getattr(d, f"{numbers}_number") == value:
             return d
-    raise MigrateError(f"no dtype has number {value}", f"numbers={numbers!r}", "see table()")
+    shown = str(value) if abs(value) < _MOST_NUMBER else "of so many digits"
+    raise MigrateError(f"no dtype has number {shown}", f"numbers={numbers!r}", "see table()")
 
 
 def _text(name: Any) -> str:
@@ -189,15 +194,21 @@ def _text(name: Any) -> str:
 
     if isinstance(name, np.dtype) or (isinstance(name, type) and issubclass(name, np.generic)):
         return str(np.dtype(name).name)
-    return str(name).strip()  # torch.float32, MindSpore's Float32
+    try:
+        return str(name).strip()  # torch.float32, MindSpore's Float32
+    except Exception:  # noqa: BLE001 - whatever a stranger's class does when it is asked its name
+        return type(name).__name__
 
 
 def _numpy_name(text: str) -> str:
     """Return NumPy's name for its short codes, such as ``<f4``."""
     import numpy as np
 
+    # No more than these: of other short texts NumPy makes records, warnings and syntax errors.
+    if not _SHORT.fullmatch(text):
+        return ""
     try:
-        return str(np.dtype(text).name) if len(text) <= 4 else ""
+        return str(np.dtype(text).name)
     except (TypeError, ValueError):
         return ""
 
@@ -229,8 +240,19 @@ class DtypeTable(Result):
 
     @staticmethod
     def kernels(target: str) -> dict[str, tuple[int, int]]:
-        """Count the operators with a fast kernel, and those of the AI CPU, by dtype."""
-        return kernels.kernel_counts(target)
+        """Count the operators with a fast kernel, and those of the AI CPU, by dtype.
+
+        Parameters
+        ----------
+        target : str
+            One of ``mk.dtypes.TARGETS``, or a SoC name such as ``Ascend910B4``.
+
+        Raises
+        ------
+        MigrateError
+            If there is no table of it.
+        """
+        return kernels.kernel_counts(table_target(target))
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a dtype, with one column a target for its operators."""

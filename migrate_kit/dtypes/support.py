@@ -32,15 +32,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import reduce
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from migrate_kit.dtypes import kernels
+from migrate_kit.dtypes.chips import table_target
+from migrate_kit.dtypes.kernels import TARGETS as TARGETS  # noqa: PLC0414 - a name of this module too
 from migrate_kit.dtypes.kernels import Operator
 from migrate_kit.dtypes.promotion import is_integral, promote
-from migrate_kit.errors import MigrateError
+from migrate_kit.dtypes.question import dtype_names, op_name
 
 Status = Literal["supported", "slow", "fallback", "not listed", "refused"]
-TARGETS: Final = ("ascend910a", "ascend910b", "ascend310p", "ascend310b", "ascend950")
 # From best to worst, for operators made of several and for copies from one dtype to another.
 _ORDER: Final[tuple[Status, ...]] = ("supported", "slow", "not listed", "fallback", "refused")
 
@@ -77,19 +78,20 @@ class Support:
 _cache: dict[tuple[str, tuple[str, ...], str], Support] = {}
 
 
-def lookup(op: str, dtypes: tuple[str, ...], target: str) -> Support:
+def lookup(op: Any, dtypes: Any, target: str) -> Support:
     """Return what the tables say of ``op`` on ``dtypes`` for ``target``.
 
     Parameters
     ----------
-    op : str
+    op : str or torch operator
         ``aten.add.Tensor``, ``aten::add``, ``torch.add``, ``aclnnAdd``, a graph engine operator or
         ``torchvision.nms.default``.
-    dtypes : tuple of str
-        torch's names without ``torch.``: of the tensors in order, then the one asked for with
-        ``dtype=``. Empty asks about the operator alone.
+    dtypes : tuple or list
+        Of the tensors in order, then the one asked for with ``dtype=``; any spelling that
+        :func:`migrate_kit.dtypes.of` knows, but no numbers, which are different ones for each
+        framework. Empty asks about the operator alone.
     target : str
-        One of :data:`TARGETS`.
+        One of :data:`TARGETS`, or a SoC name such as ``Ascend910B4``.
 
     Returns
     -------
@@ -98,7 +100,7 @@ def lookup(op: str, dtypes: tuple[str, ...], target: str) -> Support:
     Raises
     ------
     MigrateError
-        If there is no such target.
+        If there is no such target or dtype, or ``op`` is no name.
 
     Examples
     --------
@@ -107,17 +109,13 @@ def lookup(op: str, dtypes: tuple[str, ...], target: str) -> Support:
     >>> lookup("aten.mm.default", ("bfloat16", "bfloat16"), "ascend310p").status
     'refused'
     """
-    key = (op, dtypes, target)
-    found = _cache.get(key)
-    if found is None:
-        if target not in TARGETS:
-            raise MigrateError(
-                f"no tables for the target {target!r}",
-                "target=",
-                f"choose one of: {', '.join(TARGETS)}",
-            )
-        found = _cache[key] = _decide(op, dtypes, target)
-    return found
+    try:
+        return _cache[op, dtypes, target]
+    except (KeyError, TypeError):  # TypeError: a list, which no dictionary holds
+        key = op_name(op), dtype_names(dtypes), table_target(target)
+    if key not in _cache:
+        _cache[key] = _decide(*key)
+    return _cache[key]
 
 
 def _decide(op: str, dtypes: tuple[str, ...], target: str) -> Support:

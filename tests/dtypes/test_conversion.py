@@ -139,6 +139,93 @@ def test_bool_keeps_only_whether_it_is_zero():
     assert found.value.tolist() == [False, True, True, True]
 
 
+# --- dtypes that lack infinity, NaN, a sign or zero ---
+
+SMALL = [d for d in mk.dtypes.table() if d.kind == "float" and d.bits <= 8 and d.numpy]
+ODD_VALUES = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e9, -5e4, 1e-60, -1e-60, -1.0, 1e300)
+
+
+def test_what_saturates_is_an_overflow():
+    values = torch.tensor([1e9, float("inf"), -5e4, 449.0, 464.0, 464.1])
+    found = convert(values, "float8_e4m3fn")
+    # 449 and 464 are rounded to 448; torch made NaN of the others in some releases.
+    assert (found.count("overflow"), found.count("infinity")) == (3, 1)
+    assert not found.ok
+    assert found.losses[0].first == (0,)
+    for name, largest in (("float4_e2m1fn", 6), ("float6_e2m3fn", 7.5), ("float6_e3m2fn", 28)):
+        found = convert([1e9, np.inf, np.nan, -1.0], name, framework="numpy")
+        assert [x.name for x in found.losses] == ["overflow", "nan", "infinity"]
+        assert found.losses[0].what == f"exceed {largest:g} and become {largest:g}"
+        assert found.count("underflow") == 0
+
+
+def test_a_dtype_without_a_sign_or_a_zero():
+    found = convert([-1.0, 0.0, 4.0], "float8_e8m0fnu")
+    assert found.count("negative") == 1
+    assert found.count("underflow") == 1
+    assert "no 0" in next(x.what for x in found.losses if x.name == "underflow")
+    assert not found.ok
+    assert convert([1.0, 2.0, 0.5], "float8_e8m0fnu").lossless
+    nan = convert([0.0, 4.0], "float8_e8m0fnu", framework="numpy")  # where ml_dtypes makes NaN
+    assert (nan.count("underflow"), nan.count("overflow"), nan.ok) == (1, 0, False)
+
+
+@pytest.mark.parametrize("d", SMALL, ids=lambda d: d.name)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_nothing_is_lost_in_silence(d, data):
+    """Every value that is not the nearest number of the dtype is in some loss."""
+    some = st.floats(-1e300, 1e300) | st.sampled_from(ODD_VALUES) | st.floats(-500, 500)
+    value = data.draw(some)
+    codes = np.arange(256 if d.bits == 8 else 2**d.bits, dtype=np.uint8)
+    held = codes.view(getattr(ml_dtypes, d.numpy.split(".")[-1])).astype(np.float64)
+    for framework in ("torch", "numpy") if d.torch and d.bits == 8 else ("numpy",):
+        found = convert([value], d.name, framework)
+        made = float(np.asarray(mk.dtypes.convert(found.value, "float64", "numpy").value)[0])
+        finite = held[np.isfinite(held)]
+        nearest = np.abs(finite - value).min() if np.isfinite(value) else 0.0
+        fine = np.isnan(made) if np.isnan(value) else made == value
+        # Double rounding on the way to 8 bits may miss the nearest by a little.
+        fine |= bool(np.isfinite(value)) and bool(abs(made - value) <= nearest * (1 + 1e-6))
+        beyond = np.isfinite(value) and abs(value) > d.maximum and made != value
+        told = [x for x in found.losses if x.level != "info"]
+        if not fine:
+            assert told, (value, made)
+        if np.isfinite(value) and np.isnan(made):
+            assert not found.ok
+        if beyond and abs(value) > 1.2 * d.maximum:
+            assert found.count("overflow") + found.count("negative") == 1
+
+
+def test_a_complex_number_is_true_unless_it_is_zero():
+    found = convert([2j, 0j, 1 + 0j], "bool")
+    assert found.value.tolist() == [True, False, True]
+    assert [(x.name, x.count, x.first) for x in found.losses] == [("truth", 1, (0,))]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [2**53 + 1, 1.0],
+        [2**63 + 1, -1],
+        [[2**53 + 1], [1.0]],
+        [2**53 + 1, 1j],
+        (np.int64(2**53 + 1), 1.0),
+        [torch.tensor(2**53 + 1), torch.tensor(1.0)],
+        [float("nan"), 2**60 + 1],
+    ],
+)
+def test_integers_that_numpy_rounds_before_anybody_looks_are_refused(value):
+    with pytest.raises(MigrateError, match="is rounded to"):
+        convert(value, "float64")
+
+
+def test_integers_beside_floats_that_fit_are_taken():
+    assert convert([2**53, 1.5, 2**60], "float64").value.tolist() == [2.0**53, 1.5, 2.0**60]
+    assert convert([2**63, -1], "float64").lossless
+    assert convert([2**63 + 1, 1], "uint64", framework="numpy").value.tolist() == [2**63 + 1, 1]
+
+
 def test_imaginary_parts():
     found = convert(torch.tensor([1 + 0j, 1 + 2j]), "float32")
     assert (found.count("imaginary"), found.ok) == (1, False)
@@ -253,6 +340,82 @@ def test_tensors_without_plain_values_are_refused():
     for value in (torch.ones(2, device="meta"), quantized):
         with pytest.raises(MigrateError):
             convert(value, "float32")
+
+
+class Shouts:
+    """Raises where it is asked for its values."""
+
+    dtype = "float32"
+
+    def asnumpy(self):
+        raise RuntimeError("no values here\nbut more lines")
+
+
+class ShoutsToo:
+    def __array__(self, *args, **kwargs):
+        raise RuntimeError("no values here")
+
+
+class Mine(torch.Tensor):
+    """A class of the user's own."""
+
+
+def nested(layout):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls them a prototype
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+
+
+def fake():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        return torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nested(torch.strided),
+        lambda: nested(torch.jagged),
+        fake,
+        Shouts,
+        ShoutsToo,
+        torch.nn.parameter.UninitializedParameter,
+        lambda: [torch.ones((), requires_grad=True)],
+        lambda: torch.eye(2).to_sparse(),
+    ],
+)
+def test_what_cannot_be_read_is_said(make):
+    with pytest.raises(MigrateError) as error:
+        convert(make(), "float16")
+    assert len(str(error.value).splitlines()) == 3
+
+
+def test_a_tensor_of_a_class_of_ones_own_is_a_tensor():
+    for value in (
+        torch.ones(2).as_subclass(Mine),
+        torch.ones(2).as_subclass(Mine).requires_grad_(),
+    ):
+        found = convert(value, "float16")
+        assert found.value.dtype == torch.float16
+        assert found.lossless
+
+
+@pytest.mark.parametrize("start", list(mk.dtypes.table()), ids=lambda d: d.name)
+def test_every_dtype_goes_to_every_other(start):
+    for home in ("torch", "numpy"):
+        try:
+            value = convert([0, 1, 0, 1], start, home).value
+        except MigrateError:
+            continue
+        for to in mk.dtypes.table():
+            for framework in ("torch", "torch_npu", "numpy"):
+                if framework == "numpy" and not to.numpy:
+                    continue
+                if framework != "numpy" and (not to.torch or to.bits < 8 or to.kind == "quantized"):
+                    continue
+                assert convert(value, to, framework)._repr_html_()
 
 
 def test_complex32_is_taken_exactly():

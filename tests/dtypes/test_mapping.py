@@ -108,6 +108,21 @@ def test_what_is_no_dtype_is_refused(name):
     assert len(str(error.value)) < 300
 
 
+class Nameless:
+    def __str__(self):
+        raise RuntimeError("no name")
+
+
+STUMBLES = (10**5000, -(10**5000), Nameless(), ",", "(,", "1f", "2i,", "[]")
+
+
+@pytest.mark.parametrize("name", STUMBLES, ids=range(len(STUMBLES)))
+def test_what_numpy_or_python_would_stumble_over_is_refused(name):
+    with pytest.raises(MigrateError) as error:
+        mk.dtypes.of(name)
+    assert len(str(error.value)) < 300
+
+
 def test_near_misses_are_suggested():
     with pytest.raises(MigrateError, match="float32"):
         mk.dtypes.of("flaot32")
@@ -144,3 +159,11 @@ def test_kernel_counts_follow_the_lists():
         assert table.kernels(target)["bfloat16"][0] > 50
     assert table.kernels("ascend950")["float8_e4m3fn"][0] > 0
     assert table.kernels("ascend310b")["float32"][1] == 0  # no AI CPU list names it
+
+
+def test_kernels_are_counted_for_a_chip_of_any_name():
+    table = mk.dtypes.table()
+    assert table.kernels("Ascend910B4") == table.kernels("ascend910b")
+    for name in ("zz", "mlu270", [], None):
+        with pytest.raises(MigrateError, match="no tables for the target"):
+            table.kernels(name)

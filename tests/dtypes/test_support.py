@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
 
 from migrate_kit import MigrateError
 from migrate_kit.dtypes import kernels
@@ -133,6 +135,53 @@ def test_what_no_table_names_is_not_listed(target):
     for op in ("aten.no_such_op.default", "mine.op.default", "torch.nope", "aclnnNope", "", "aten"):
         assert status(op, ("float32",), target) == "not listed"
         assert lookup(op, (), target).status == "not listed"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("torch.float32",) * 2,
+        (torch.float32,) * 2,
+        ["FLOAT", "fp32"],
+        ("DT_FLOAT", "ACL_FLOAT"),
+        (np.float32, np.dtype("f4")),
+        "float32",
+        torch.float32,
+        dtypes()["float32"],
+    ],
+)
+def test_a_dtype_may_be_spelled_in_any_way(given):
+    found = lookup("aten.mm.default", given, "ascend910b")
+    assert found.status == "supported"
+    assert found == lookup("aten.mm.default", ("float32", "float32"), "ascend910b")
+    assert lookup("aclnnAdd", given, "ascend310p").status == "supported"
+
+
+@pytest.mark.parametrize("given", [("nonsense",), (1, 2), (True,), None, ("float",), (None,), [[]]])
+def test_a_dtype_that_is_none_is_no_refusal(given):
+    with pytest.raises(MigrateError) as error:
+        lookup("aten.mm.default", given, "ascend910b")
+    assert error.value.where == "lookup(dtypes=)"
+
+
+def test_a_torch_dtype_that_no_framework_shares_is_looked_up_too():
+    for given in ((torch.bits8,), ("bits8",), ("torch.uint3",)):
+        assert lookup("aten.add.Tensor", given * 2, "ascend910b").status == "refused"
+
+
+def test_an_operator_may_be_given_itself():
+    named = lookup("aten.add.Tensor", ("int64", "int64"), "ascend910b")
+    assert lookup(torch.ops.aten.add.Tensor, ("int64", "int64"), "Ascend910B4") == named
+    assert lookup(torch.ops.aten.add, ("int64", "int64"), "ascend910b").status == named.status
+    for op in (None, 5, [], torch.mm, b"aten.mm"):
+        with pytest.raises(MigrateError, match="name of an operator"):
+            lookup(op, ("float32",), "ascend910b")
+
+
+@pytest.mark.parametrize("target", ["zz", [], None, 5, "mlu270", ""])
+def test_a_target_without_tables_is_told(target):
+    with pytest.raises(MigrateError, match="no tables for the target"):
+        lookup("aten.mm.default", ("float32",), target)
 
 
 def test_other_spellings_of_an_operator_agree():
