@@ -1,10 +1,10 @@
-"""The plain run that a rehearsal is compared with, and its rounding noise: made once, kept."""
+"""The plain run that a rehearsal is compared with, and its rounding noise, which is kept."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,59 +12,103 @@ from migrate_kit.errors import MigrateError
 from migrate_kit.files import write_text
 from migrate_kit.layers.arguments import walk
 from migrate_kit.layers.capture import capture
-from migrate_kit.layers.metrics import flat_values
+from migrate_kit.layers.compare import compare
+from migrate_kit.layers.metrics import flat_values, statistics
 from migrate_kit.layers.noise import NoiseFloor, noise_floor
-from migrate_kit.layers.store import Trace
 from migrate_kit.results import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
+    from migrate_kit.layers.rows import LayerRow
+    from migrate_kit.layers.runners.torch_runner import TorchRunner
+    from migrate_kit.layers.store import Trace
+
 NOISE, MARK = "noise.json", "rehearsal.json"
-
-
-class Kept(NamedTuple):
-    """Where a plain run is kept, and what the model gives today."""
-
-    folder: Path
-    output: Any
+_APART = ("differs", "unpaired")
 
 
 def baseline(
-    model: torch.nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], kept: Kept | None
+    runner: TorchRunner,
+    inputs: tuple[Any, ...],
+    options: dict[str, Any],
+    folder: Path | None,
+    code: list[str],
 ) -> tuple[Trace, NoiseFloor | None, list[Finding]]:
     """Return the plain run and what rounding does to it.
 
     Parameters
     ----------
-    model : torch.nn.Module
+    runner : TorchRunner
     inputs : tuple
     options : dict
         Of :func:`migrate_kit.capture`.
-    kept : Kept, optional
-        A folder to read them from if they are those of this model, these inputs and options, and
-        to write them to otherwise. That the code of the model is the same is known by its output.
-        A loss is code and has no output to tell it from another: with one, nothing is read or
-        kept.
+    folder : Path, optional
+        Where the run and its noise are written. The run is made each time, which is the only way to
+        know that the model is the same; the float64 run, which takes longer, is not made again if
+        every tensor of the plain one comes out as before.
+    code : list of str
+        What is known of the model's code: the lines that call operators.
 
     Raises
     ------
     MigrateError
-        If the model cannot run, or the folder cannot be written.
+        If the model cannot run, two runs of it differ, or the folder cannot be written.
     """
-    folder, mark = None, ""
-    if kept is not None and options.get("loss") is None:
-        folder, mark = kept.folder, _mark(model, inputs, options, kept.output)
-        found = _read(folder, mark)
-        if found is not None:
-            return *found, []
-    trace = capture(model, *inputs, **options, store=folder)
-    floor, findings = measured_noise(trace)
+    known = None if folder is None else _read(folder)
+    trace = capture(runner, *inputs, **options, store=folder)
+    mark = _mark(trace, options, code, runner.model)
+    found: list[Finding] = []
+    if known is not None and known[0] == mark:
+        floor: NoiseFloor | None = known[1]
+    else:
+        rows = _again(trace, runner, inputs, options)
+        differ = next((r.layer or r.candidate for r in rows if r.verdict in _APART), None)
+        if differ is not None:
+            raise MigrateError(
+                f"two plain runs of the model differ, so what the arithmetic adds cannot be told:"
+                f" first at {differ!r}",
+                f"layer {differ}",
+                "make the forward repeatable: seed its own generators, keep no state between calls",
+            )
+        floor, found = measured_noise(trace)
     if folder is not None and floor is not None:
         floor.to_file(folder / NOISE)
         write_text(folder / MARK, json.dumps({"format": "migrate-kit-rehearsal", "of": mark}))
-    return trace, floor, findings
+    return trace, floor, found
+
+
+def refuse_stale(
+    reference: Trace,
+    output: Any,
+    runner: TorchRunner,
+    inputs: tuple[Any, ...],
+    options: dict[str, Any],
+) -> None:
+    """Refuse a plain run that was made before and is not what the model gives now.
+
+    Parameters
+    ----------
+    reference : Trace
+    output : Any
+        What the model has just given. Only where it is not the reference's to the last bit, the
+        model runs again.
+    runner : TorchRunner
+    inputs : tuple
+    options : dict
+    """
+    if _gave(reference, output):
+        return
+    rows = _again(reference, runner, inputs, options)
+    # It may be of some layers alone.
+    differ = next((r.layer for r in rows if r.layer and r.verdict in _APART), None)
+    if differ is not None:
+        raise MigrateError(
+            f"the model does not give what reference= holds, from {differ!r} on: it was changed"
+            " since, or is not repeatable",
+            f"layer {differ}",
+            "capture it again, with the same inputs, seed, backward and loss",
+        )
 
 
 def measured_noise(trace: Trace) -> tuple[NoiseFloor | None, list[Finding]]:
@@ -76,35 +120,42 @@ def measured_noise(trace: Trace) -> tuple[NoiseFloor | None, list[Finding]]:
         return None, [Finding("info", what, error.where, error.fix)]
 
 
-def _read(folder: Path, mark: str) -> tuple[Trace, NoiseFloor] | None:
-    """Return what is kept there if it belongs to ``mark``; anything else is made anew."""
+def _again(
+    trace: Trace, runner: TorchRunner, inputs: tuple[Any, ...], options: dict[str, Any]
+) -> list[LayerRow]:
+    """Run plainly again and compare; rounding apart, nothing should differ."""
+    again = capture(runner, *inputs, **(options | {"tensors": False}))
+    return compare(trace, again, "name", noise=False, replay=False).rows
+
+
+def _gave(trace: Trace, output: Any) -> bool:
+    for path, tensor in walk(output):
+        record = trace.find("output", f"output{path}")
+        if record is None or repr(record.stats) != repr(statistics(flat_values(tensor))):
+            return False
+    return True
+
+
+def _read(folder: Path) -> tuple[str, NoiseFloor] | None:
+    """Return what is kept there, and of which run; anything else is made anew."""
+    files = folder / MARK, folder / NOISE
     try:
-        if json.loads((folder / MARK).read_text(encoding="utf-8"))["of"] != mark:
+        if not all(f.is_file() for f in files):  # a pipe would be waited for
             return None
-        return Trace.load(folder), NoiseFloor.from_file(folder / NOISE)
+        mark = json.loads(files[0].read_text(encoding="utf-8"))["of"]
+        return str(mark), NoiseFloor.from_file(files[1])
     except (OSError, ValueError, KeyError, TypeError, RecursionError, MigrateError):
         return None
 
 
-def _mark(
-    model: torch.nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any
-) -> str:
-    """Return a checksum of all that the run depends on; of the model's code, what it gives."""
-    named: list[tuple[str, torch.Tensor]] = [
-        *model.named_parameters(),
-        *model.named_buffers(),
-        *walk([list(inputs), dict(options.get("kwargs") or {})]),
-        *walk(output, "output"),
-    ]
+def _mark(trace: Trace, options: dict[str, Any], code: list[str], model: torch.nn.Module) -> str:
+    """Return a checksum of every tensor of a run, and of how it was run."""
     training = [n for n, m in model.named_modules() if m.training]
-    plain = {k: v for k, v in options.items() if k != "kwargs"}
-    text = repr([type(model).__qualname__, str(model), torch.__version__, plain, training])
-    return f"{zlib.crc32(text.encode()):08x}-{_checksum(named):08x}"
-
-
-def _checksum(named: Iterable[tuple[str, torch.Tensor]]) -> int:
-    total = 0
-    for name, tensor in named:
-        total = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), total)
-        total = zlib.crc32(flat_values(tensor).view(torch.uint8).numpy().data, total)
-    return total
+    how = {k: v for k, v in options.items() if k not in ("kwargs", "loss")}
+    total = hashlib.sha256(repr([torch.__version__, how, training, code]).encode())
+    for record in trace.records:
+        total.update(repr((record.key, record.dtype, record.shape, record.stats)).encode())
+        sketch = trace.sketch(record)
+        if sketch is not None:
+            total.update(sketch.numpy().tobytes())
+    return total.hexdigest()

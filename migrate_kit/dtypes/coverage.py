@@ -19,6 +19,7 @@ import torch
 from migrate_kit.dtypes.lines import UserCode, module_of
 from migrate_kit.dtypes.parting import drops, fused, in_parts
 from migrate_kit.dtypes.planned import PlannedMode
+from migrate_kit.errors import MigrateError
 from migrate_kit.layers.arguments import walk
 from migrate_kit.tables import read_table
 
@@ -32,6 +33,7 @@ _BOOKKEEPING = ("prim", "profiler", "_c10d_functional", "debugprims")
 # They give a tensor another identity; nothing is computed.
 _NO_KERNEL = {f"aten.{n}.default" for n in ("alias", "detach", "detach_", "lift_fresh")}
 _SKIP, _DECOMPOSE, _RECORD = range(3)
+_Plan = tuple[int, str, tuple[int | str, ...]]
 # What AccumulateGrad has in place of a number.
 _NO_NUMBER = (1 << 64) - 1
 _SDPA, _DROPOUT = "aten.scaled_dot_product_attention.default", "aten.native_dropout.default"
@@ -94,21 +96,26 @@ class OpRecorder(PlannedMode):
         # Where code runs that belongs to no module, e.g. a loss.
         self.module = ""
         self.failed = ""
-        self._names = dict(names or {})
+        # Gets every tensor that an operator is about to write to.
+        self.writing: Callable[[torch.Tensor], None] | None = None
+        self.names = dict(names or {})
         self._verdict, self.fuses = verdict, fuses_attention
         self._verdicts: dict[tuple[Any, ...], Any] = {}
         self._user = UserCode()
         self._made: dict[int, Where] = {}
         self._watching = False
         self._backward = False
-        self._stand_in = _NO_NUMBER
+        # The numbers of the nodes of a loss that only stands for one.
+        self._stand_in = range(0)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         del types
         kwargs = kwargs or {}
-        what, name = self._planned(func)
+        what, name, writes = self._planned(func)
+        if writes and self.writing is not None:
+            self._about_to_write(writes, args, kwargs)
         if what == _RECORD:
             if name == _DROPOUT and not drops(args, kwargs):
                 return func(*args, **kwargs)
@@ -122,6 +129,8 @@ class OpRecorder(PlannedMode):
                 return result
             self._note(func, name, dtypes, (args, kwargs))
         elif what == _DECOMPOSE:
+            if any(isinstance(a, torch.Tensor) and a.is_nested for a in args):
+                raise self._nested(name)
             with self:
                 return _in_its_parts(func, args, kwargs)
         try:
@@ -130,17 +139,38 @@ class OpRecorder(PlannedMode):
             self.failed = name
             raise
 
-    def _plan(self, func: Any) -> tuple[int, str]:
+    def _plan(self, func: Any) -> _Plan:
+        if not isinstance(func, torch._ops.OpOverload):  # noqa: SLF001
+            # torch.cond and its like run functions, where nothing is seen.
+            return _RECORD, f"higher_order.{func}", ()
         name = str(func)
         if func.namespace in _BOOKKEEPING or name in _NO_KERNEL:
-            return _SKIP, name
+            return _SKIP, name, ()
         whole = _npu_names().get(name)
         composite = torch._C._dispatch_has_kernel_for_dispatch_key(  # noqa: SLF001
             func.name(), "CompositeImplicitAutograd"
         )
         if composite and whole is None:
-            return _DECOMPOSE, name
-        return _RECORD, whole or name
+            return _DECOMPOSE, name, ()
+        written: list[int | str] = [
+            a.name if a.kwarg_only else position
+            for position, a in enumerate(func._schema.arguments)  # noqa: SLF001
+            if a.alias_info is not None and a.alias_info.is_write
+        ]
+        return _RECORD, whole or name, tuple(written)
+
+    def _about_to_write(
+        self, writes: tuple[int | str, ...], args: Any, kwargs: dict[str, Any]
+    ) -> None:
+        assert self.writing is not None  # noqa: S101 - whoever calls has asked
+        for where in writes:
+            if isinstance(where, str):
+                value = kwargs.get(where)
+            else:
+                value = args[where] if where < len(args) else None
+            for tensor in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(tensor, torch.Tensor):
+                    self.writing(tensor)
 
     def _note(self, func: Any, name: str, dtypes: tuple[torch.dtype, ...], tensors: Any) -> None:
         # Python is slow between convolutions that empty the caches: as little as possible of it.
@@ -151,6 +181,8 @@ class OpRecorder(PlannedMode):
             frame = self._user.frame(sys._getframe(2))  # noqa: SLF001
             # A backward that the user wrote has a line of its own.
             where = made if frame is None else self._where(frame)._replace(module=made.module)
+            if torch.is_grad_enabled():  # a checkpoint computes its forward again
+                self._made.setdefault(_node_number() - 1, where)
             key: tuple[Any, ...] = (func, dtypes, where)
             record = self.records.get(key)
         else:
@@ -169,7 +201,7 @@ class OpRecorder(PlannedMode):
             self._noticed(record)
 
     def _where(self, frame: FrameType | None) -> Where:
-        module = self.module or module_of(sys._getframe(1), self._names)  # noqa: SLF001
+        module = self.module or module_of(sys._getframe(1), self.names)  # noqa: SLF001
         if frame is None:
             return Where(None, 0, module)
         return Where(frame.f_code, _line(frame.f_code, frame.f_lasti), module)
@@ -185,12 +217,23 @@ class OpRecorder(PlannedMode):
         self, name: str, dtypes: tuple[torch.dtype, ...], tensors: Any, where: Where
     ) -> OpRecord:
         names = tuple(str(d).removeprefix("torch.") for d in dtypes)
-        shapes = tuple(tuple(t.shape) for _, t in walk(tensors))
+        found = [t for _, t in walk(tensors)]
+        if any(t.is_nested for t in found):
+            raise self._nested(name)
+        shapes = tuple(tuple(t.shape) for t in found)
         known = (name, dtypes)
         if known not in self._verdicts:
             self._verdicts[known] = self._verdict(name, names)
         verdict = self._verdicts[known]
         return OpRecord(name, names, shapes, where, self._backward, verdict)
+
+    def _nested(self, name: str) -> MigrateError:
+        module = self.module or module_of(sys._getframe(1), self.names)  # noqa: SLF001
+        return MigrateError(
+            f"a nested tensor reaches {name}: no table says what an NPU does with one",
+            f"layer {module}" if module else "",
+            "torch.nested.to_padded_tensor, or nn.TransformerEncoder(enable_nested_tensor=False)",
+        )
 
     def _forward_of(self, node: Any) -> Where | None:
         """Return the line and module whose operator this backward node belongs to.
@@ -199,14 +242,14 @@ class OpRecorder(PlannedMode):
         """
         number = -1 if node is None else node._sequence_nr()  # noqa: SLF001
         known = self._made.get(number)
-        if known is None and (number < 0 or self._stand_in <= number < _NO_NUMBER):
+        if known is None and (number < 0 or number in self._stand_in):
             return None
         return known or Where(None, 0, "(backward)")
 
     @contextlib.contextmanager
     def noting_forward(self) -> Iterator[None]:
         """Run a forward under autograd only to learn which line made which backward node."""
-        self._made, self._watching = {}, True
+        self._made, self._watching, self._stand_in = {}, True, range(0)
         try:
             with self:
                 yield
@@ -214,12 +257,13 @@ class OpRecorder(PlannedMode):
             self._watching = False
 
     def forward_ends(self) -> None:
-        """Leave out of the backward what is computed from here on: a loss that stands for one."""
-        self._stand_in = _node_number()
+        """Leave out of the backward what is computed until it begins: a loss that stands in."""
+        self._stand_in = range(_node_number(), _NO_NUMBER)
 
     @contextlib.contextmanager
     def backward(self) -> Iterator[None]:
         """Record a backward; every operator is named by the line of its forward."""
+        self._stand_in = range(self._stand_in.start, _node_number()) if self._stand_in else range(0)
         self._backward = True
         try:
             with self:

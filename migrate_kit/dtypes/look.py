@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_map
 
 from migrate_kit.dtypes.coverage import OpRecord, OpRecorder, below_autograd
+from migrate_kit.dtypes.elsewhere import Elsewhere
 from migrate_kit.dtypes.fixes import fix_for
 from migrate_kit.dtypes.lines import place, text_of
 from migrate_kit.dtypes.support import lookup
 from migrate_kit.errors import MigrateError
-from migrate_kit.layers.runners.borrowed import (
-    left_as_found,
-    moved,
-    random_state,
-    without_collector,
-)
-from migrate_kit.layers.runners.torch_runner import ROOT, innermost_layer, mean_of_squares
-from migrate_kit.results import Finding
+from migrate_kit.layers.runners.borrowed import moved, random_state, without_collector
+from migrate_kit.layers.runners.failures import innermost_layer, said_by
+from migrate_kit.layers.runners.snapshot import left_as_found
+from migrate_kit.layers.runners.torch_runner import ROOT, mean_of_squares
+from migrate_kit.results import Finding, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,21 +51,56 @@ def recorder_for(model: torch.nn.Module, chip: Chip, *, stop: bool) -> OpRecorde
     )
 
 
+class Seen(NamedTuple):
+    """What one look at a model found.
+
+    Attributes
+    ----------
+    records : list of OpRecord
+        Every operator that ran.
+    findings : list of Finding
+    output : Any
+        Of the forward.
+    writes : tuple of str
+        The parameters that it writes to.
+    lost : list of str
+        What was changed in the model and could not be put back.
+    elsewhere : bool
+        Whether layers ran in another thread, where no operator is seen or changed.
+    """
+
+    records: list[OpRecord]
+    findings: list[Finding]
+    output: Any
+    writes: tuple[str, ...]
+    lost: list[str]
+    elsewhere: bool
+
+
 def look(
     model: torch.nn.Module, inputs: tuple[Any, ...], options: RunOptions, recorder: OpRecorder
-) -> tuple[list[OpRecord], list[Finding], Any]:
-    """Run forward, and backward if asked; return every operator that ran, and the output."""
+) -> Seen:
+    """Run forward, and backward if asked, under the recorder."""
     findings: list[Finding] = []
-    with without_collector(), left_as_found(model, options):
+    threads = Elsewhere(recorder.names)
+    with without_collector(), left_as_found(model) as found, threads:
+        recorder.writing = found.keep
         run = _Run(model, inputs, options, recorder)
-        if not run.forward_below_autograd():
+        failed = run.forward_below_autograd()
+        if failed is not None:
             recorder.records.clear()
-            what = "the forward differentiates: composite operators are shown as the CPU parts them"
-            findings.append(Finding("info", what, type(model).__name__))
             run.guarded(lambda: run.forward(torch.enable_grad()))
+            differentiates = isinstance(failed, RuntimeError) and "require grad" in said_by(failed)
+            why = "differentiates" if differentiates else f"needs autograd ({_line_of(failed)})"
+            what = f"the forward {why}: composite operators are shown as the CPU parts them"
+            findings.append(Finding("info", what, type(model).__name__))
         if options.backward:
-            run.guarded(run.backward)
-    return list(recorder.records.values()), findings, run.output
+            # A model is trained outside of it, wherever it is looked at.
+            with torch.inference_mode(mode=False):
+                run.guarded(run.backward)
+    findings += threads.findings()
+    records, writes = list(recorder.records.values()), tuple(found.kept)
+    return Seen(records, findings, run.output, writes, found.lost, bool(threads.layers))
 
 
 class _Run:
@@ -83,26 +115,22 @@ class _Run:
     ) -> None:
         self.model, self.inputs, self.options, self.recorder = model, inputs, options, recorder
         self.output: Any = None
-        self.names = {id(m): n or ROOT for n, m in model.named_modules()}
+        self.device = torch.device("meta" if is_meta(model) else "cpu")
 
     def _call(self) -> Any:
-        args, kwargs = moved((self.inputs, dict(self.options.kwargs)), torch.device("cpu"), None)
-        if is_meta(self.model):
-            args, kwargs = tree_map(_to_meta, (args, kwargs))
-        self.recorder.module = ""
-        return args, kwargs
+        self.recorder.module = self.recorder.failed = ""
+        torch.clear_autocast_cache()  # casts of another run: without a gradient, or not seen
+        return moved((self.inputs, dict(self.options.kwargs)), self.device, None)
 
-    def forward_below_autograd(self) -> bool:
-        """Run the forward; return False if it needs autograd itself (forces from energies)."""
+    def forward_below_autograd(self) -> BaseException | None:
+        """Run the forward; return why it cannot: it differentiates (forces from energies)."""
         try:
             self.forward(below_autograd())
         except MigrateError:
             raise
-        except Exception as error:
-            if isinstance(error, RuntimeError) and "require grad" in str(error):
-                return False
-            raise self.explained(error) from error
-        return True
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is run again, and then raised
+            return error
+        return None
 
     def forward(self, grad: AbstractContextManager[None]) -> None:
         args, kwargs = self._call()
@@ -140,27 +168,48 @@ class _Run:
             call()
         except MigrateError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.explained(error) from error
 
     def explained(self, error: BaseException) -> MigrateError:
-        """Name the layer and the operator that failed."""
-        op, (module, _) = self.recorder.failed, innermost_layer(self.names, error)
-        layer = (
-            f"layer {self.names[id(module)]}" if module is not None else type(self.model).__name__
-        )
-        said = str(error).strip().splitlines()
-        return MigrateError(
-            f"the model cannot run on the CPU: {type(error).__name__}: {said[0] if said else ''}",
-            f"{layer}, operator {op}" if op else layer,
-            "make model(*inputs) run on the CPU first; the traceback above shows the line",
-        )
+        """Name the layer and the operator that failed, and whose fault it is."""
+        op, names = self.recorder.failed, self.recorder.names
+        module, _ = innermost_layer(names, error)
+        layer = f"layer {names[id(module)]}" if module is not None else type(self.model).__name__
+        where = f"{layer}, operator {op}" if op else layer
+        said = _line_of(error)
+        if self.device.type == "meta":
+            what = f"the model does not run without values, on the meta device: {said}"
+            return MigrateError(what, where, "build it on the CPU: it asks for values")
+        if self._runs_plainly():
+            what = f"the model runs, but not while its operators are recorded: {said}"
+            return MigrateError(what, where, "rehearse the layers around this one by themselves")
+        fix = "make model(*inputs) run on the CPU first; the traceback above shows the line"
+        return MigrateError(f"the model cannot run on the CPU: {said}", where, fix)
+
+    def _runs_plainly(self) -> bool:
+        """Whether it runs without anybody looking; as far as it was asked to."""
+        options = self.options
+        try:
+            args, kwargs = self._call()
+            grad = torch.enable_grad() if options.backward else torch.no_grad()
+            with random_state(options.seed), grad:
+                output = self.model(*args, **kwargs)
+                if options.loss is not None:
+                    output = options.loss(output)
+                value = mean_of_squares(output) if options.backward else None
+                if isinstance(value, torch.Tensor):
+                    value.backward()
+        except (Exception, SystemExit):  # noqa: BLE001 - any one is the answer
+            return False
+        return True
+
+
+def _line_of(error: BaseException) -> str:
+    lines = said_by(error).splitlines()
+    return plain(f"{type(error).__name__}: {lines[0][:300] if lines else ''}")
 
 
 def is_meta(model: torch.nn.Module) -> bool:
     """Whether a model has shapes and no values."""
     return any(t.is_meta for t in (*model.parameters(), *model.buffers()))
-
-
-def _to_meta(value: Any) -> Any:
-    return value.to("meta") if isinstance(value, torch.Tensor) else value

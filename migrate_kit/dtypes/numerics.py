@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from migrate_kit.dtypes.planned import PlannedMode
 from migrate_kit.errors import MigrateError
@@ -18,7 +20,7 @@ from migrate_kit.layers.arguments import walk
 from migrate_kit.layers.runners.torch_runner import TorchRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from migrate_kit.dtypes.chips import Chip
     from migrate_kit.layers.capture import Recorder, RunOptions, Source
@@ -30,6 +32,7 @@ _CHUNK: Final = 1 << 15
 # Which arguments are the factors of the products. Two vectors (dot) keep float32: aclnnMatmul.md.
 _FACTORS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "aten::convolution": ("conv", (0, 1)),
+    "aten::_convolution": ("conv", (0, 1)),  # what torch.jit.trace writes down
     "aten::convolution_backward": ("conv", (0, 1, 2)),
     "aten::conv_tbc": ("conv", (0, 1)),
     "aten::mm": ("matmul", (0, 1)),
@@ -38,11 +41,36 @@ _FACTORS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "aten::addmm": ("matmul", (1, 2)),
     "aten::addmm_": ("matmul", (1, 2)),
     "aten::addmv": ("matmul", (1, 2)),
+    "aten::addmv_": ("matmul", (1, 2)),
     "aten::addbmm": ("matmul", (1, 2)),
+    "aten::addbmm_": ("matmul", (1, 2)),
     "aten::baddbmm": ("matmul", (1, 2)),
     "aten::baddbmm_": ("matmul", (1, 2)),
     "aten::_addmm_activation": ("matmul", (1, 2)),
 }
+# Composites that the NPU has no kernel for and whose parts are matrix products.
+_OF_PRODUCTS: Final = {"aten::_trilinear": "CompositeExplicitAutogradNonFunctional"}
+# They multiply inside one kernel of the CPU, or the NPU does in one of its own.
+_HIDDEN: Final = {
+    "conv": (
+        *("mkldnn_convolution", "_slow_conv2d_forward", "slow_conv3d_forward"),
+        *("slow_conv_transpose2d", "slow_conv_transpose3d"),
+        *("slow_conv_dilated2d", "slow_conv_dilated3d"),
+    ),
+    "matmul": (
+        *("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "mkldnn_linear"),
+        *("_sparse_addmm", "_sparse_mm", "sparse_sampled_addmm"),
+        *("_euclidean_dist", "_cdist_forward", "_cdist_backward", "linalg_matrix_exp"),
+        *("_native_multi_head_attention", "_transformer_encoder_layer_fwd"),
+    ),
+}
+_HIDES: Final = {f"aten::{name}": kind for kind, names in _HIDDEN.items() for name in names}
+# Of other operators than torch's nobody knows whether they multiply.
+_TORCHS: Final = ("aten", "prim", "prims", "profiler", "_c10d_functional", "debugprims", "inductor")
+_RECURRENT: Final = frozenset(
+    getattr(torch._VF, name)  # noqa: SLF001 - what torch.nn calls
+    for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+)
 # They make, move or choose values: an Inf in them was there before, or was asked for.
 _MAKERS: Final = (
     *("empty", "empty_like", "empty_strided", "new_empty", "zeros", "zeros_like", "new_zeros"),
@@ -128,6 +156,17 @@ def _round_row(x: torch.Tensor, out: torch.Tensor, bits: int) -> None:
             kept.copy_(torch.where(values.isfinite(), kept, values))
 
 
+class _Plan(NamedTuple):
+    """What to do with an operator: which operands to round, to what, and what to look at."""
+
+    form: str = "fp32"
+    factors: tuple[int, ...] = ()
+    makes: bool = False
+    moves: bool = False
+    parts: Any = None
+    hides: bool = False
+
+
 class ChipMode(PlannedMode):
     """Inside ``with ChipMode(chip):`` operators compute as the chip does by default.
 
@@ -135,67 +174,87 @@ class ChipMode(PlannedMode):
     ----------
     rounded : Counter
         Calls whose operands were rounded, by operator.
+    hidden : Counter
+        Calls that may multiply inside one kernel, where no operand can be rounded.
     saturated : Counter
         Elements that overflowed, by operator, where the chip saturates.
     lowered : int
         Results in float64, which the NPU keeps in float32.
     """
 
-    def __init__(self, chip: Chip, weights: Mapping[int, torch.Tensor] | None = None) -> None:
+    def __init__(self, chip: Chip) -> None:
         super().__init__()
         self.chip = chip
         self.rounded: Counter[str] = Counter()
+        self.hidden: Counter[str] = Counter()
         self.saturated: Counter[str] = Counter()
         self.lowered = 0
-        self._weights = weights or {}
-        self._kept: dict[tuple[Any, ...], torch.Tensor] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         del types
         kwargs = kwargs or {}
-        form, factors, makes, moves = self._planned(func)
-        if factors:
-            args = list(args)
-            before = [args[position] for position in factors]
-            if form == "fp16" and self.chip.saturates:
-                self.saturated[_name(func)] += sum(map(_beyond_half, before))
-            after = [self._operand(x, form) for x in before]
-            for position, x in zip(factors, after, strict=True):
-                args[position] = x
-            if any(a is not b for a, b in zip(before, after, strict=True)):
-                self.rounded[_name(func)] += 1
+        plan: _Plan = self._planned(func)
+        if plan.parts is not None:
+            with self:
+                return plan.parts(*args, **kwargs)
+        if plan.factors:
+            args = self._rounded(func, plan, list(args))
+        elif plan.hides and any(t.dtype == torch.float32 for t in _flat((args, kwargs))):
+            self.hidden[name_of(func)] += 1
         result = func(*args, **kwargs)
-        if makes:
+        if plan.makes:
             for tensor in (result,) if isinstance(result, torch.Tensor) else _flat(result):
+                if not _has_values(tensor):
+                    continue
                 if tensor.dtype == torch.float64:
                     self.lowered += 1
                     tensor.copy_(tensor.float())
-                elif self.chip.saturates and not moves and tensor.is_floating_point():
+                elif self.chip.saturates and not plan.moves and tensor.is_floating_point():
                     self._saturate(tensor, func, args)
         return result
 
-    def _plan(self, func: Any) -> tuple[str, tuple[int, ...], bool, bool]:
+    def _plan(self, func: Any) -> _Plan:
+        if not isinstance(func, torch._ops.OpOverload):  # noqa: SLF001 - torch.cond and its like
+            return _Plan(hides=self.chip.rounds)
         name = func._schema.name  # noqa: SLF001
+        # Under autograd a composite was taken apart before it comes here; in inference mode not.
+        key = _OF_PRODUCTS.get(name, "CompositeImplicitAutograd")
+        if runs_as(func, key):
+            return _Plan(parts=partial(func._op_dk, getattr(torch._C.DispatchKey, key)))  # noqa: SLF001
         kind, factors = _FACTORS.get(name, ("", ()))
         form = getattr(self.chip, kind) if kind else "fp32"
         returns = [r.alias_info for r in func._schema.returns]  # noqa: SLF001
         makes = any(a is None or a.is_write for a in returns)
-        return form, factors if form != "fp32" else (), makes, name in _MOVES
+        hides = self._hides(name, func.namespace)
+        return _Plan(form, factors if form != "fp32" else (), makes, name in _MOVES, None, hides)
 
-    def _operand(self, x: Any, form: str) -> Any:
-        if not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
-            return x
-        chip = self.chip
-        if x.data_ptr() not in self._weights:
-            return round_operand(x, form, hf32_bits=chip.hf32_bits, saturate=chip.saturates)
-        key = (x.data_ptr(), x._version, tuple(x.shape), x.stride(), form)  # noqa: SLF001
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = round_operand(x, form, hf32_bits=chip.hf32_bits, saturate=chip.saturates)
-            self._kept[key] = kept
-        return kept
+    def _hides(self, name: str, namespace: str) -> bool:
+        if namespace not in _TORCHS:
+            return self.chip.rounds
+        kind = _HIDES.get(name)
+        return kind is not None and getattr(self.chip, kind) != "fp32"
+
+    def _rounded(self, func: Any, plan: _Plan, args: list[Any]) -> list[Any]:
+        chip, form = self.chip, plan.form
+        rounded = False
+        for position in plan.factors:
+            x = args[position]
+            if not isinstance(x, torch.Tensor) or x.dtype != torch.float32 or not _has_values(x):
+                continue
+            if x.layout != torch.strided:
+                self.hidden[name_of(func)] += 1
+            else:
+                if form == "fp16" and chip.saturates:
+                    self.saturated[name_of(func)] += int((x.abs() > FP16_MAX).sum())
+                args[position] = round_operand(
+                    x, form, hf32_bits=chip.hf32_bits, saturate=chip.saturates
+                )
+                rounded = True
+        if rounded:
+            self.rounded[name_of(func)] += 1
+        return args
 
     def _saturate(self, tensor: torch.Tensor, func: Any, args: Any) -> None:
         if tensor.numel() == 0 or bool(tensor.sum(dtype=torch.float32).isfinite()):
@@ -206,17 +265,28 @@ class ChipMode(PlannedMode):
         came_in = any(t.is_floating_point() and not bool(t.isfinite().all()) for t in _flat(args))
         tensor.nan_to_num_(nan=0.0)
         if not came_in:
-            self.saturated[_name(func)] += bad
+            self.saturated[name_of(func)] += bad
 
 
-def _beyond_half(x: Any) -> int:
-    if not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
-        return 0
-    return int((x.abs() > FP16_MAX).sum())
+def _has_values(tensor: torch.Tensor) -> bool:
+    # Forward differentiation has zeros without memory, and asks meta tensors for shapes.
+    return not (tensor.is_meta or tensor._is_zerotensor())  # noqa: SLF001
 
 
-def _name(func: Any) -> str:
-    return str(func._schema.name.removeprefix("aten::"))  # noqa: SLF001
+def name_of(func: Any) -> str:
+    """Return an operator's name, without torch's own namespace."""
+    if not isinstance(func, torch._ops.OpOverload):  # noqa: SLF001
+        return f"higher_order.{func}"
+    return str(func._schema.name.removeprefix("aten::").replace("::", "."))  # noqa: SLF001
+
+
+def runs_as(func: Any, key: str) -> bool:
+    """Whether an operator has a kernel of this composite kind and, on a CPU, no other."""
+
+    def has(name: str) -> bool:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), name)  # noqa: SLF001
+
+    return has(key) and not has("CPU")
 
 
 def _flat(value: Any) -> Iterator[torch.Tensor]:
@@ -248,6 +318,8 @@ class RehearsedRunner:
         Left as it was found.
     chip : Chip
         Of :func:`migrate_kit.dtypes.chips.find_chip`.
+    writes : iterable of str
+        As for :class:`migrate_kit.TorchRunner`.
 
     Attributes
     ----------
@@ -265,9 +337,14 @@ class RehearsedRunner:
     'HF32'
     """
 
-    def __init__(self, model: torch.nn.Module, chip: Chip) -> None:
-        self.inner, self.chip = TorchRunner(model, "cpu"), chip
+    def __init__(self, model: torch.nn.Module, chip: Chip, writes: Iterable[str] = ()) -> None:
+        self.inner, self.chip = TorchRunner(model, "cpu", writes=writes), chip
         self.mode = ChipMode(chip)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What the last run changed in the model and could not put back."""
+        return self.inner.lost
 
     def meta(self) -> dict[str, Any]:
         """Return what the trace says of this run."""
@@ -279,24 +356,31 @@ class RehearsedRunner:
 
     def run(self, recorder: Recorder, inputs: tuple[Any, ...], options: RunOptions) -> None:
         """Run once and report; see :func:`migrate_kit.capture`."""
-        weights = {p.data_ptr(): p for p in self.inner.model.parameters()}
-        self.mode = ChipMode(self.chip, weights)
-        with _only_plain_products(self.inner.model, self.chip), self.mode:
+        self.mode = ChipMode(self.chip)
+        with _only_plain_products(self.chip), self.mode:
             self.inner.run(_Outside(recorder), inputs, options)
 
 
 @contextlib.contextmanager
-def _only_plain_products(model: torch.nn.Module, chip: Chip) -> Iterator[None]:
+def _only_plain_products(chip: Chip) -> Iterator[None]:
     """Keep the CPU from products that it computes inside one kernel, where no operand is seen."""
     if chip.matmul == "fp32":
         yield
         return
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    recurrent = any(isinstance(m, torch.nn.RNNBase) for m in model.modules())
-    mkldnn = torch.backends.mkldnn.enabled and not recurrent
-    with (
-        sdpa_kernel([SDPBackend.MATH]),
-        torch.backends.mkldnn.flags(enabled=mkldnn, allow_tf32=None),
-    ):
+    with sdpa_kernel([SDPBackend.MATH]), _RecurrentInParts():
         yield
+
+
+class _RecurrentInParts(TorchFunctionMode):
+    """Keep recurrent layers from oneDNN, and nothing else: it is slow without."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        if func not in _RECURRENT:
+            return func(*args, **(kwargs or {}))
+        with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
+            return func(*args, **(kwargs or {}))

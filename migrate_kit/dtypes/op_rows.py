@@ -67,6 +67,17 @@ class OpRow:
     kind: str
 
 
+def counted(number: int, word: str) -> str:
+    """Return a number of things.
+
+    Examples
+    --------
+    >>> counted(1, "call"), counted(2, "call")
+    ('1 call', '2 calls')
+    """
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
 def rows_of(records: Iterable[OpRecord], target: str) -> list[OpRow]:
     """Merge the records of one line, in the order in which they first ran."""
     merged: dict[tuple[Any, ...], list[OpRecord]] = {}
@@ -106,8 +117,8 @@ def problem_findings(rows: list[OpRow], target: str) -> list[Finding]:
             continue
         level, verb = _DOES[status]
         calls, others = sum(r.count for r in same), len(same) - 1
-        lines = f" and {others} more line{'s' * (others > 1)}" if others else ""
-        what = f"{target} {verb} {op} on {dtypes} ({calls} call{'s' * (calls > 1)})"
+        lines = f" and {counted(others, 'more line')}" if others else ""
+        what = f"{target} {verb} {op} on {dtypes} ({counted(calls, 'call')})"
         found.append(Finding(level, what, f"{same[0].where or same[0].module}{lines}", same[0].fix))
     return found
 
@@ -119,8 +130,8 @@ def remarks(rows: list[OpRow]) -> list[Finding]:
     if unlisted:
         kinds = len({(r.op, r.dtypes) for r in unlisted})
         calls = sum(r.count for r in unlisted)
-        count = f"{kinds} operator{'s' * (kinds > 1)} on {'their' if kinds > 1 else 'its'} dtypes"
-        what = f"the tables do not decide {count} ({calls} call{'s' * (calls > 1)})"
+        count = f"{counted(kinds, 'operator')} on {'their' if kinds > 1 else 'its'} dtypes"
+        what = f"the tables do not decide {count} ({counted(calls, 'call')})"
         names = ", ".join(dict.fromkeys(r.op for r in unlisted))
         fix = "look at .to_frame(); run them alone when a device is there"
         found.append(Finding("info", what, names[:200], fix))

@@ -13,6 +13,9 @@ class PlannedMode(TorchDispatchMode):
     Whoever inherits writes ``_plan(func)`` and asks for it with ``_planned(func)``.
     """
 
+    # torch.cond, flex_attention: without this torch refuses to run them inside a mode.
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._plans: dict[Any, Any] = {}

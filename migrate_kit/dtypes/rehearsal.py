@@ -9,14 +9,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migrate_kit.dtypes.op_rows import STATUSES, OpRow, problem_findings, remarks
+from migrate_kit.dtypes.op_rows import STATUSES, OpRow, counted, problem_findings, remarks
 from migrate_kit.files import write_text
-from migrate_kit.results import Finding, Result, findings_html, number, table_html
+from migrate_kit.results import Finding, Result, findings_html, number, plain, table_html
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from migrate_kit.dtypes.chips import Chip
+    from migrate_kit.dtypes.numerics import ChipMode
     from migrate_kit.layers.compare import LayerDiff
     from migrate_kit.layers.rows import LayerRow
 
@@ -38,6 +39,8 @@ class Rehearsal(Result):
         What was taken for the target's arithmetic.
     rounded : dict of str to int
         Calls whose operands were rounded, by operator.
+    hidden : dict of str to int
+        Calls that may multiply where no operand can be rounded.
     """
 
     kind = "rehearsal"
@@ -48,9 +51,10 @@ class Rehearsal(Result):
         rows: list[OpRow],
         findings: list[Finding],
         diff: LayerDiff | None,
-        rounded: dict[str, int],
+        mode: ChipMode,
     ) -> None:
-        self.chip, self.rows, self.diff, self.rounded = chip, rows, diff, rounded
+        self.chip, self.rows, self.diff = chip, rows, diff
+        self.rounded, self.hidden = dict(mode.rounded), dict(mode.hidden)
         self._remarks = [*remarks(rows), *findings]
         self.findings = [*problem_findings(rows, chip.target), *self._remarks]
 
@@ -89,12 +93,17 @@ class Rehearsal(Result):
     def to_csv(self, path: str | Path) -> Path:
         """Write the operators as CSV: the list to hand in for an operator pre-assessment.
 
+        Text that a spreadsheet would take for a formula begins with an apostrophe.
+
         Raises
         ------
         MigrateError
             If it cannot be written.
         """
-        return write_text(Path(path), self.to_frame().to_csv(index=False, lineterminator="\n"))
+        frame = self.to_frame()
+        for name in frame.columns:
+            frame[name] = frame[name].map(_cell)
+        return write_text(Path(path), frame.to_csv(index=False, lineterminator="\n"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a project keeps: the counts, the problems and the expected difference."""
@@ -113,8 +122,12 @@ class Rehearsal(Result):
         counts = self.coverage
         said = [f"{counts[s]} {s}" for s in STATUSES[:-1] if counts[s]]
         calls = f"{', '.join(said) or 'all supported'} of {sum(counts.values())} calls"
+        if not self.rows:
+            calls = "no operator was seen"
         out = self.expected
         output = "" if out is None else f"; output {apart(out)}"
+        if out is not None and self.hidden:
+            output += f", without what {counted(sum(self.hidden.values()), 'call')} may round"
         return f"Rehearsal({self.target}, {REHEARSED}: {calls}{output})"
 
     def show(self) -> Any:
@@ -156,6 +169,14 @@ def apart(row: LayerRow) -> str:
     if not math.isfinite(row.rel_l2):
         return row.note or "holds NaN or Inf"
     return f"differs by {number(row.rel_l2)}" if row.rel_l2 else "is the same"
+
+
+def _cell(value: Any) -> Any:
+    """Return what a spreadsheet takes for text and a terminal shows as it is."""
+    if not isinstance(value, str):
+        return value
+    text = plain(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _table(rows: list[OpRow], caption: str) -> str:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from migrate_kit.dtypes.baseline import Kept, baseline, measured_noise
+from migrate_kit.dtypes.alone import alone
+from migrate_kit.dtypes.asked import checked, refuse_other
+from migrate_kit.dtypes.baseline import baseline, measured_noise, refuse_stale
 from migrate_kit.dtypes.chips import Chip, find_chip
-from migrate_kit.dtypes.look import is_meta, look, recorder_for
-from migrate_kit.dtypes.numerics import RehearsedRunner
-from migrate_kit.dtypes.op_rows import OpRow, rows_of
+from migrate_kit.dtypes.look import Seen, is_meta, look, recorder_for
+from migrate_kit.dtypes.numerics import ChipMode, RehearsedRunner
+from migrate_kit.dtypes.op_rows import OpRow, counted, rows_of
 from migrate_kit.dtypes.rehearsal import Rehearsal, apart, largest_output
 from migrate_kit.errors import MigrateError
-from migrate_kit.layers.capture import RUNS, RunOptions, capture
+from migrate_kit.layers.capture import RunOptions, capture
 from migrate_kit.layers.compare import LayerDiff, compare
 from migrate_kit.layers.noise import NoiseFloor
+from migrate_kit.layers.runners.snapshot import not_put_back
 from migrate_kit.layers.runners.torch_runner import TorchRunner
 from migrate_kit.layers.store import Trace
 from migrate_kit.results import Finding, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
 
 def rehearse(
@@ -70,7 +73,8 @@ def rehearse(
     reference, noise : Trace and NoiseFloor, optional
         The plain run and its noise, if they were made before.
     store : path, optional
-        Folder where the plain run and its noise are kept between rehearsals.
+        Folder where the plain run and its noise are kept; the noise is not measured again while
+        the plain run comes out the same.
     seed : int
         Random state of every run.
 
@@ -96,66 +100,37 @@ def rehearse(
     {'convolution': 1}
     """
     chip = find_chip(target)
-    _check(inputs, dict(kwargs or {}), reference, noise)
+    keywords, folder = checked(inputs, kwargs, loss, seed, store)
+    for name, value, kind in (("reference", reference, Trace), ("noise", noise, NoiseFloor)):
+        refuse_other(name, value, kind)
     network = TorchRunner(model, "cpu").model
-    scripted = [n for n, m in network.named_modules() if isinstance(m, torch.jit.ScriptModule)]
-    if scripted:
-        raise MigrateError(
-            "a TorchScript module runs its operators where neither lines nor layers are seen",
-            f"layer {scripted[0]}",
-            "put the nn.Module there that it was made from",
-        )
-    options = RunOptions(backward=backward, loss=loss, kwargs=dict(kwargs or {}), seed=seed)
+    options = RunOptions(backward=backward, loss=loss, kwargs=keywords, seed=seed)
     diff: LayerDiff | None = None
-    rounded: dict[str, int] = {}
-    with RUNS, _eager():
+    mode = ChipMode(chip)
+    with alone(), _eager():
         recorder = recorder_for(network, chip, stop=raise_on_unsupported)
-        records, findings, output = look(network, inputs, options, recorder)
-        rows = rows_of(records, chip.target)
+        seen = look(network, inputs, options, recorder)
+        rows, findings = rows_of(seen.records, chip.target), seen.findings
         if raise_on_unsupported:
             _refuse_swallowed(rows, chip)
         if numbers:
             asked: dict[str, Any] = {
                 "backward": backward,
                 "loss": loss,
-                "kwargs": kwargs,
+                "kwargs": keywords,
                 "seed": seed,
                 "tensors": tensors,
             }
-            kept = None if store is None else Kept(Path(store), output)
-            known = (reference, noise, kept)
+            code = [f"{r.where} {r.code}" for r in rows]
+            known = _Known(seen, reference, noise, folder, code)
             try:
-                diff, rounded, more = _numbers(network, inputs, chip, asked, known)
+                diff, mode, more = _numbers(network, inputs, chip, asked, known)
             except MigrateError as error:
                 what = f"the numbers were not rehearsed: {error.what}"
                 more = [Finding("warning", what, error.where, error.fix)]
             findings += more
-    return Rehearsal(chip, rows, findings, diff, rounded)
-
-
-def _check(inputs: Any, kwargs: dict[str, Any], reference: Any, noise: Any) -> None:
-    for name, value, kind in (("reference", reference, Trace), ("noise", noise, NoiseFloor)):
-        if value is not None and not isinstance(value, kind):
-            raise MigrateError(
-                f"{name} is a {type(value).__name__}, not a {kind.__name__}",
-                f"rehearse({name}=)",
-                "pass mk.capture(model, *inputs) and mk.noise_floor(model, *inputs)",
-            )
-    _refuse_arrays([list(inputs), kwargs])
-
-
-def _refuse_arrays(values: Any) -> None:
-    """Say at once what the first layer would say less clearly."""
-    found = values if isinstance(values, list | tuple) else list(values.values())
-    for value in found:
-        if isinstance(value, list | tuple | dict):
-            _refuse_arrays(value)
-        elif type(value).__module__.split(".")[0] in ("numpy", "PIL", "mindspore"):
-            raise MigrateError(
-                f"an input is a {type(value).__module__}.{type(value).__name__}, not a tensor",
-                "rehearse(model, *inputs)",
-                "torch.from_numpy(...), and mind its dtype: NumPy's default is float64",
-            )
+    findings += not_put_back(seen.lost)
+    return Rehearsal(chip, rows, findings, diff, mode)
 
 
 @contextlib.contextmanager
@@ -178,13 +153,23 @@ def _refuse_swallowed(rows: list[OpRow], chip: Chip) -> None:
             )
 
 
+class _Known(NamedTuple):
+    """What there is already when the numbers are rehearsed."""
+
+    seen: Seen
+    reference: Trace | None
+    noise: NoiseFloor | None
+    folder: Path | None
+    code: list[str]
+
+
 def _numbers(
     model: torch.nn.Module,
     inputs: tuple[Any, ...],
     chip: Chip,
     options: dict[str, Any],
-    known: tuple[Trace | None, NoiseFloor | None, Kept | None],
-) -> tuple[LayerDiff, dict[str, int], list[Finding]]:
+    known: _Known,
+) -> tuple[LayerDiff, ChipMode, list[Finding]]:
     """Run with the chip's arithmetic, and compare with the plain run."""
     if is_meta(model):
         raise MigrateError(
@@ -192,18 +177,25 @@ def _numbers(
             type(model).__name__,
             "build it on the CPU, or pass numbers=False",
         )
-    reference, noise, kept = known
+    seen = known.seen
+    if seen.elsewhere:
+        raise MigrateError("layers run in another thread, whose arithmetic cannot be the chip's")
+    plain = TorchRunner(model, "cpu", writes=seen.writes)
+    reference, noise = known.reference, known.noise
     findings: list[Finding] = []
     if reference is None:
-        reference, floor, findings = baseline(model, inputs, options, kept)
+        reference, floor, findings = baseline(plain, inputs, options, known.folder, known.code)
         noise = noise or floor
-    elif noise is None:
-        noise, findings = measured_noise(reference)
-    runner = RehearsedRunner(model, chip)
+    else:
+        refuse_stale(reference, seen.output, plain, inputs, options)
+        if noise is None:
+            noise, findings = measured_noise(reference)
+    runner = RehearsedRunner(model, chip, seen.writes)
     there = capture(runner, *inputs, **options)
     diff = compare(reference, there, noise=noise or False, replay=bool(options["tensors"]))
+    seen.lost.extend([*plain.lost, *runner.lost])
     findings += _arithmetic_findings(chip, runner, diff)
-    return diff, dict(runner.mode.rounded), findings
+    return diff, runner.mode, findings
 
 
 def _arithmetic_findings(chip: Chip, runner: RehearsedRunner, diff: LayerDiff) -> list[Finding]:
@@ -217,6 +209,11 @@ def _arithmetic_findings(chip: Chip, runner: RehearsedRunner, diff: LayerDiff) -
         found.append(Finding("info", what, chip.source, fix))
     if chip.note and any("conv" in op for op in mode.rounded):
         found.append(Finding("info", chip.note, chip.target))
+    if mode.hidden:
+        calls = counted(sum(mode.hidden.values()), "call")
+        what = f"{calls} computed as on the CPU: if it multiplies, no operand of it was rounded"
+        fix = "write them with torch's own products, or expect more difference than this"
+        found.append(Finding("info", what, ", ".join(list(mode.hidden)[:5]), fix))
     if mode.lowered:
         what = f"{mode.lowered} results in float64 were kept in float32: torch_npu lowers them"
         found.append(Finding("warning", what, "", "compute in float64 on the CPU where it matters"))

@@ -1,12 +1,13 @@
 """A chip's arithmetic against NumPy in float64, which shares no code with it."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import migrate_kit as mk
-from migrate_kit.dtypes import numerics
 from migrate_kit.dtypes.chips import find_chip
 from migrate_kit.dtypes.numerics import ChipMode, RehearsedRunner, round_operand
 from migrate_kit.layers.formats import round_mantissa
@@ -192,13 +193,106 @@ def test_attention_and_recurrent_layers_do_not_hide_their_products():
         def forward(self, q):
             return nn.functional.scaled_dot_product_attention(q, q, q)
 
+    class Recurrent(nn.Module):
+        """What torch.nn calls, without a module of torch.nn."""
+
+        def forward(self, x):
+            w, h, b = torch.ones(16, 8), torch.ones(16, 4), torch.zeros(16)
+            state = torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)
+            weights = [w, h, b, b]
+            return torch._VF.lstm(x, state, weights, True, 1, 0.0, False, False, False)[0]
+
     for model, x, kinds in (
         (Attention(), values(1, 2, 5, 8), {"bmm"}),
         (nn.LSTM(8, 4), values(3, 2, 8), {"addmm"}),
+        (Recurrent(), values(3, 2, 8), {"addmm"}),
     ):
         runner = RehearsedRunner(model, FIRST)
         mk.capture(runner, x, tensors=False)
         assert kinds <= set(runner.mode.rounded)
+        assert not runner.mode.hidden
+
+
+def test_a_bilinear_layer_is_made_of_rounded_products():
+    layer, a, b = nn.Bilinear(8, 8, 4, bias=False), values(6, 8), values(2, 6, 8)[1]
+    with torch.no_grad(), ChipMode(FIRST) as mode:
+        mine = layer(a, b).numpy()
+    w = layer.weight.detach().double().numpy()
+    exact = np.einsum("ni,oij,nj->no", a.double().numpy(), w, b.double().numpy())
+    assert mode.rounded
+    assert 1e-5 < far(mine, exact) < 2e-3
+
+
+# TorchScript is deprecated, not gone.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_convolution_in_a_traced_function_is_rounded():
+    x, w = values(1, 3, 6, 6), values(4, 3, 3, 3)
+    traced = torch.jit.trace(torch.nn.functional.conv2d, (x, w))
+    with ChipMode(A2) as mode:
+        mine = traced(x, w).numpy()
+    assert mode.rounded == {"_convolution": 1}
+    assert far(mine, convolve(hf32(x), hf32(w), np.zeros(4))) < 1e-6
+
+
+@pytest.mark.parametrize("chip", [A2, FIRST], ids=lambda chip: chip.target)
+def test_in_inference_mode_operands_are_rounded_too(chip):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 8))
+    x = values(2, 3, 6, 6)
+    with torch.no_grad(), ChipMode(chip) as plain:
+        expected = model(x)
+    with torch.inference_mode(), ChipMode(chip) as mode:
+        inside = model(x)
+    assert torch.equal(inside, expected)
+    assert mode.rounded == plain.rounded
+    assert mode.rounded
+
+
+@torch.library.custom_op("migrate_kit_tests::square", mutates_args=())
+def square(x: torch.Tensor) -> torch.Tensor:
+    return x @ x
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (torch.ops.migrate_kit_tests.square, "migrate_kit_tests.square"),
+        (lambda x: torch.sparse.mm(x.to_sparse(), x), "_sparse_addmm"),
+        (lambda x: x.to_sparse() @ x, "mm"),
+        (lambda x: torch.cdist(x, x), "_euclidean_dist"),
+        (lambda x: torch.cdist(x[:4], x[:4]), "_cdist_forward"),
+        (
+            lambda x: torch.cond(x.sum() > 0, lambda y: y @ y, lambda y: y.clone(), (x,)),
+            "higher_order.cond",
+        ),
+    ],
+)
+def test_products_that_cannot_be_seen_are_counted(call, name):
+    with ChipMode(FIRST) as mode:
+        call(torch.eye(40))
+    assert mode.hidden == {name: 1}
+    assert mode.rounded.keys() <= {name}  # the dense operand, where one is sparse
+
+
+def test_a_transformed_function_is_rounded_as_it_is():
+    layer, x = nn.Linear(8, 8), values(4, 8)
+    calls = {
+        "vmap": lambda: torch.func.vmap(layer)(x),
+        "jacrev": lambda: torch.func.jacrev(layer)(x[0]),
+        "jvp": lambda: torch.func.jvp(layer, (x,), (x,))[1],
+    }
+    w = half(layer.weight.detach())
+    expected = {
+        "vmap": half(x) @ w.T + layer.bias.detach().numpy(),
+        "jacrev": w,
+        "jvp": half(x) @ w.T,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's rules for jvp are scripted
+        for name, call in calls.items():
+            with torch.no_grad(), ChipMode(FIRST) as mode:
+                mine = call()
+            assert mode.rounded, name
+            assert far(mine.detach().numpy(), expected[name]) < 1e-6, name
 
 
 # --- overflow and float64 -------------------------------------------------------------------------
@@ -263,24 +357,28 @@ class Shared(nn.Module):
         return self.norm(self.conv(self.conv(x)))
 
 
-def test_a_weight_is_rounded_once_and_a_changed_one_again(monkeypatch):
-    rounded = []
+class Flips(nn.Module):
+    """Writes to its weight between two calls, where no version is counted."""
 
-    def counting(x, *args, **kwargs):
-        rounded.append(tuple(x.shape))
-        return round_operand(x, *args, **kwargs)
+    def __init__(self, write):
+        super().__init__()
+        self.linear, self.write = nn.Linear(8, 8, bias=False), write
 
-    monkeypatch.setattr(numerics, "round_operand", counting)
-    model, x = Shared(), values(1, 4, 6, 6)
-    runner = RehearsedRunner(model, A2)
-    first = mk.capture(runner, x)
-    assert rounded == [(1, 4, 6, 6), (4, 4, 3, 3), (1, 4, 6, 6)]
-    with torch.no_grad():
-        model.conv.weight.data.mul_(2)  # .data: no version is counted
-    second = mk.capture(runner, x)
-    assert not torch.equal(
-        first.row(first.find("forward", "conv")), second.row(second.find("forward", "conv"))
-    )
+    def forward(self, x):
+        first = self.linear(x)
+        self.write(self.linear.weight)
+        return torch.cat([first, self.linear(x)])
+
+
+@pytest.mark.parametrize(
+    "write", [lambda w: w.data.neg_(), lambda w: w.detach().numpy().__imul__(-1)]
+)
+def test_a_weight_that_is_written_between_two_calls_is_rounded_again(write):
+    model, x = Flips(write), values(4, 8)
+    w = model.linear.weight.detach().clone().double().numpy()
+    trace = mk.capture(RehearsedRunner(model, FIRST), x)
+    expected = np.concatenate([half(x) @ half(w).T, half(x) @ half(-w).T])
+    assert far(trace.tensor("output").numpy(), expected) < 1e-6
 
 
 def test_the_model_is_left_as_it_was_found():

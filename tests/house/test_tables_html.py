@@ -25,3 +25,21 @@ def test_a_name_is_escaped_and_an_empty_table_has_its_head():
 def test_rows_of_unequal_length_are_refused():
     with pytest.raises(ValueError, match="argument"):
         table_html("x", ("a", "b"), [("1", "2"), ("3",)])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (1174.0, "1170"),
+        (999.7, "1000"),
+        (9999.0, "10000"),
+        (-1234.5, "-1230"),
+        (123.4, "123"),
+        (0.01234, "0.0123"),
+        (12345.0, "1.23e4"),
+        (0.0, "0"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_a_number_of_four_digits_is_written_out(value, shown):
+    assert number(value) == shown

@@ -35,13 +35,17 @@ def test_nothing_is_refused(opened, tmp_path):
     assert "HF32" not in every
 
 
-def test_the_plain_run_is_kept_and_used_again(opened, tmp_path):
+def test_the_plain_run_is_kept_and_its_noise_used_again(opened, tmp_path, monkeypatch):
     first = run("-p", opened).output
-    kept = tmp_path / "results" / "rehearsal" / "index.json"
-    written = kept.stat().st_mtime_ns
+    kept = tmp_path / "results" / "rehearsal"
+    json.loads((kept / "index.json").read_text())
+
+    def again(_):
+        raise AssertionError("a second float64 run")
+
+    monkeypatch.setattr("migrate_kit.dtypes.baseline.noise_floor", again)
     assert run("-p", opened).output == first
-    assert kept.stat().st_mtime_ns == written
-    json.loads(kept.read_text())
+    assert (kept / "noise.json").is_file()
 
 
 def test_a_refusal_is_exit_code_1(opened):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
+import random
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+
+from migrate_kit.errors import MigrateError
+from migrate_kit.layers.arguments import walk
+from migrate_kit.layers.store import DEEPEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from migrate_kit.layers.capture import RunOptions
 
 
 # Sums of products of a weight and the input; _ConvNd is the base of all convolutions.
@@ -106,21 +111,105 @@ def changed_weight(
 
 
 def moved(value: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
-    """Return nested arguments, their tensors copied to ``device``, floating ones as ``dtype``."""
-    if isinstance(value, torch.Tensor) and value.is_meta:
-        return value  # it has no values to copy; whoever records it says so
-    if isinstance(value, torch.Tensor):
+    """Return nested arguments, their tensors copied to ``device``, floating ones as ``dtype``.
+
+    Containers, and objects that hold tensors, keep their types; what is passed twice is one copy.
+
+    Raises
+    ------
+    MigrateError
+        If a container holds itself, or is nested too deep.
+    """
+    return _Mover(device, dtype)(value)
+
+
+class _Mover:
+    def __init__(self, device: torch.device | None, dtype: torch.dtype | None) -> None:
+        self._device, self._dtype = device, dtype
+        # With each value, so that its id stays its own.
+        self._done: dict[int, tuple[Any, Any]] = {}
+        self._open: set[int] = set()
+
+    def __call__(self, value: Any, depth: int = 0) -> Any:
+        if id(value) in self._done:
+            return self._done[id(value)][1]
+        if isinstance(value, torch.Tensor):
+            return self._note(value, self._tensor(value))
+        if isinstance(value, list | tuple | dict):
+            if id(value) in self._open or depth > DEEPEST:
+                raise MigrateError(
+                    f"an argument is a {type(value).__name__} that holds itself"
+                    if id(value) in self._open
+                    else f"the arguments are nested more than {DEEPEST} deep",
+                    "the network's inputs",
+                    "pass the tensors in plain lists, tuples or dicts",
+                )
+            self._open.add(id(value))
+            copied = self._container(value, depth + 1)
+            self._open.discard(id(value))
+            return self._note(value, copied)
+        if depth <= DEEPEST and any(True for _ in walk(value)):
+            return self._object(value, depth + 1)
+        return value
+
+    def _note(self, value: Any, copied: Any) -> Any:
+        self._done[id(value)] = value, copied
+        return copied
+
+    def _tensor(self, value: torch.Tensor) -> torch.Tensor:
+        if value.is_meta:
+            return value  # it has no values to copy; whoever records it says so
         # A copy: some networks change their input in place, and the run may be repeated.
-        kept = value.detach().to(device=device, dtype=_same_kind(value, dtype), copy=True)
+        kept = value.detach().to(
+            device=self._device, dtype=_same_kind(value, self._dtype), copy=True
+        )
         return kept.requires_grad_(value.requires_grad)
-    if isinstance(value, list):
-        return [moved(v, device, dtype) for v in value]
-    if isinstance(value, tuple):
-        items = [moved(v, device, dtype) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, dict):
-        return {k: moved(v, device, dtype) for k, v in value.items()}
-    return value
+
+    def _container(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if isinstance(value, tuple):
+            parts = [self(v, depth) for v in value]
+            if kind is tuple or not parts:
+                return tuple(parts) if kind is tuple else value
+            if kind is torch.Size:
+                return value
+            if hasattr(value, "_make"):
+                return value._make(parts)
+            # What torch.max and its like return; another class of the user's own takes its items.
+            return kind(parts)
+        new = _shell(value)
+        if isinstance(new, dict):
+            for k, v in value.items():
+                dict.__setitem__(new, k, self(v, depth))
+        else:
+            list.__setitem__(new, slice(None), [self(v, depth) for v in value])
+        if kind not in (list, dict):
+            self._attributes(new, depth)
+        return new
+
+    def _object(self, value: Any, depth: int) -> Any:
+        try:
+            new = copy.copy(value)
+        except Exception:  # noqa: BLE001 - a class may forbid it; then its tensors stay where they are
+            return value
+        self._note(value, new)  # before its parts: objects may hold each other
+        self._attributes(new, depth)
+        return new
+
+    def _attributes(self, new: Any, depth: int) -> None:
+        attributes = getattr(new, "__dict__", {})
+        for k, v in attributes.items():
+            attributes[k] = self(v, depth)
+
+
+def _shell(value: Any) -> Any:
+    """Return a list or dict of the same class and, if it is a subclass, with the same items."""
+    if type(value) in (list, dict):
+        return type(value)()
+    try:
+        return copy.copy(value)
+    except Exception:  # noqa: BLE001 - a class may answer any question about itself by raising
+        return dict(value) if isinstance(value, dict) else list(value)
 
 
 def _same_kind(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
@@ -134,39 +223,18 @@ def _same_kind(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
 
 
 @contextlib.contextmanager
-def left_as_found(model: torch.nn.Module, options: RunOptions) -> Iterator[None]:
-    """Put gradients, buffers and (after an optimizer step) parameters back."""
-    grads = [(p, p.grad) for p in model.parameters()]
-    data = [(p, p.detach().clone()) for p in model.parameters()] if options.optimizer else []
-    # Also in eval mode: caches and counters are buffers too, and a forward may add or rebind them.
-    buffers = [(m, dict(m._buffers)) for m in model.modules()]  # noqa: SLF001
-    values = [(b, b.clone()) for _, own in buffers for b in own.values() if b is not None]
-    try:
-        for p, _ in grads:
-            p.grad = None
-        yield
-    finally:
-        for p, grad in grads:
-            p.grad = grad
-        with torch.no_grad():
-            for p, before in data:
-                p.copy_(before)
-            for m, own in buffers:
-                m._buffers.clear()  # noqa: SLF001
-                m._buffers.update(own)  # noqa: SLF001
-            for b, before in values:
-                b.copy_(before)
-
-
-@contextlib.contextmanager
 def random_state(seed: int) -> Iterator[None]:
-    """Seed torch's generator for a block, then put its state back."""
-    state = torch.get_rng_state()
+    """Seed the generators of torch, NumPy and Python for a block, then put their states back."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 - models use it
     torch.manual_seed(seed)
+    np.random.seed(seed % (1 << 32))  # noqa: NPY002
+    random.seed(seed)
     try:
         yield
     finally:
-        torch.set_rng_state(state)
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        random.setstate(states[2])
 
 
 @contextlib.contextmanager

@@ -10,21 +10,23 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.arguments import encode_arguments, walk
 from migrate_kit.layers.capture import Source
 from migrate_kit.layers.runners.borrowed import (
     in_format,
-    left_as_found,
     moved,
     one_thread,
     random_state,
     without_collector,
 )
+from migrate_kit.layers.runners.failures import described, said_by, where_it_failed
+from migrate_kit.layers.runners.snapshot import left_as_found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from migrate_kit.layers.capture import Recorder, RunOptions
 
@@ -45,6 +47,14 @@ class TorchRunner:
     dtype : torch.dtype, optional
         Run with parameters, buffers and inputs of this floating type; the model is put back
         bit for bit afterwards.
+    writes : iterable of str
+        Parameters that the forward writes to, to be copied before each run and put back: a copy of
+        all of them would take half the time of a forward.
+
+    Attributes
+    ----------
+    lost : tuple of str
+        What the last run changed in the model and could not put back.
     """
 
     def __init__(
@@ -53,9 +63,11 @@ class TorchRunner:
         device: str | torch.device | None = None,
         *,
         dtype: torch.dtype | None = None,
+        writes: Iterable[str] = (),
     ) -> None:
         self.model = _unwrapped(model)
-        self.dtype = dtype
+        self.dtype, self.writes = dtype, frozenset(writes)
+        self.lost: tuple[str, ...] = ()
         here = _device_of(self.model)
         self.device = torch.device(device) if device is not None else here
         # "cuda" without an index means wherever the model is among the cuda devices.
@@ -75,17 +87,30 @@ class TorchRunner:
     def run(self, recorder: Recorder, inputs: tuple[Any, ...], options: RunOptions) -> None:
         """Run once and report; see :func:`migrate_kit.capture` for what is reported."""
         options.selection.check(n for n, _ in self.model.named_modules() if n)
-        with (
-            random_state(options.seed),
-            without_collector(),
-            left_as_found(self.model, options),
-            one_thread(self.model) if self.dtype == torch.float64 else contextlib.nullcontext(),
-            in_format(self.model, self.dtype),
-            torch.set_grad_enabled(options.backward),
-        ):
-            args = moved(inputs, self.device, self.dtype)
-            kwargs = moved(dict(options.kwargs), self.device, self.dtype)
-            _Run(self.model, recorder, options).step(args, kwargs)
+        named = dict(self.model.named_parameters())
+        writes = named if options.optimizer is not None else self.writes
+        # A run in another format writes to copies.
+        own = {n for n, p in named.items() if not self._converts(p)}
+        snapshot = None
+        try:
+            with (
+                # A model is trained outside of it, wherever it is looked at.
+                torch.inference_mode(mode=False) if options.backward else contextlib.nullcontext(),
+                random_state(options.seed),
+                without_collector(),
+                left_as_found(self.model, writes) as snapshot,
+                one_thread(self.model) if self.dtype == torch.float64 else contextlib.nullcontext(),
+                in_format(self.model, self.dtype),
+                torch.set_grad_enabled(options.backward),
+            ):
+                args, kwargs = moved((inputs, dict(options.kwargs)), self.device, self.dtype)
+                _Run(self.model, recorder, options).step(args, kwargs)
+        finally:
+            lost = [] if snapshot is None else snapshot.lost
+            self.lost = tuple(n for n in lost if n not in named or n in own)
+
+    def _converts(self, parameter: torch.Tensor) -> bool:
+        return self.dtype is not None and self.dtype != parameter.dtype
 
 
 class _Run:
@@ -151,6 +176,9 @@ class _Run:
                 return
             call = self.calls[name] = self.calls.get(name, -1) + 1
             key = f"argument/{name}#{call}"
+            if any(_is_transformed(t) for _, t in walk([args, kwargs])):
+                pending.append(None)  # of a batch, where the layer took one of it
+                return
             pending.append(
                 [
                     encode_arguments(args, recorder.keep, key),
@@ -163,6 +191,10 @@ class _Run:
             if not self.active:
                 return
             for path, tensor in walk(output):
+                if _is_transformed(tensor):
+                    with torch._C._DisableFuncTorch():  # noqa: SLF001 - sums of a batch are one sum
+                        recorder.add(plain.at(path), _untransformed(tensor), arguments)
+                    continue
                 recorder.add(plain.at(path), tensor, arguments)
                 self._watch_gradient(tensor, name + path, kind)
 
@@ -193,7 +225,7 @@ class _Run:
             value = loss(output)
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
             raise MigrateError(
-                f"the loss is {_describe(value)}, not one number",
+                f"the loss is {described(value)}, not one number",
                 "loss=",
                 "return a scalar tensor, e.g. torch.nn.functional.cross_entropy(output, target)",
             )
@@ -255,10 +287,10 @@ class _Run:
             yield
         except MigrateError:
             raise
-        except Exception as error:
-            where, what = _where_it_failed(self.model, error)
+        except (Exception, SystemExit) as error:
+            where, what = where_it_failed(self.model, error)
             raise MigrateError(
-                f"the network raised {type(error).__name__}: {error}",
+                f"the network raised {type(error).__name__}: {said_by(error)}",
                 where,
                 f"compare {what} with what the layer takes; the traceback above shows the line",
             ) from error
@@ -269,44 +301,15 @@ def mean_of_squares(output: Any) -> torch.Tensor | int:
     return sum(t.square().mean() for _, t in walk(output) if t.is_floating_point())
 
 
-def innermost_layer(
-    names: Mapping[int, str], error: BaseException
-) -> tuple[torch.nn.Module | None, dict[str, Any]]:
-    """Return the innermost module whose forward was running, and its variables.
-
-    Read from the traceback's own frames; ``names`` holds the modules looked for, by ``id``.
-    """
-    innermost, frame_locals = None, {}
-    tb = error.__traceback__
-    while tb is not None:
-        owner = tb.tb_frame.f_locals.get("self")
-        if id(owner) in names and isinstance(owner, torch.nn.Module):
-            innermost, frame_locals = owner, tb.tb_frame.f_locals
-        tb = tb.tb_next
-    return innermost, frame_locals
+def _is_transformed(tensor: torch.Tensor) -> bool:
+    """Whether it stands for a tensor inside ``torch.func.vmap``, ``grad``, ``jvp``."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))  # noqa: SLF001
 
 
-def _where_it_failed(model: torch.nn.Module, error: BaseException) -> tuple[str, str]:
-    """Name the layer that failed and what it was called with."""
-    names = {id(m): n or "model" for n, m in model.named_modules()}
-    innermost, frame_locals = innermost_layer(names, error)
-    if innermost is None:
-        return type(model).__name__, "the call"
-    seen = [
-        f"{k} {_describe(v)}"
-        for k, v in frame_locals.items()
-        if k != "self" and isinstance(v, torch.Tensor)
-    ]
-    text = repr(innermost)
-    said = type(innermost).__name__ if "\n" in text else text
-    where = f"layer {names[id(innermost)]} ({said})"
-    return where, f"its inputs ({', '.join(seen[:4])})" if seen else "its inputs"
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
-    return f"a {type(value).__name__}"
+def _untransformed(tensor: torch.Tensor) -> torch.Tensor:
+    while _is_transformed(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)  # noqa: SLF001
+    return tensor
 
 
 def _closed_over(function: Callable[..., Any]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -343,20 +346,30 @@ def _unwrapped(model: Any) -> torch.nn.Module:
             "model",
             "build the network first, then load_state_dict; a state_dict alone cannot run",
         )
-    scripted = next((n for n, m in model.named_modules() if _is_scripted(m)), None)
-    if scripted is not None:
-        raise MigrateError(
-            "a TorchScript module inside the network runs its layers where no hook sees them",
-            f"layer {scripted}",
-            "put the nn.Module it was made from in its place, or export the network and use"
-            " OnnxRunner",
-        )
+    for name, module in model.named_modules():
+        if _is_scripted(module):
+            raise MigrateError(
+                "a TorchScript module inside the network runs its layers where no hook sees them",
+                f"layer {name}",
+                "put the nn.Module it was made from in its place, or export the network and use"
+                " OnnxRunner",
+            )
+        if isinstance(module, LazyModuleMixin) and _has_no_shapes(module):
+            raise MigrateError(
+                "the parameters of a lazy layer have no shape before its first call",
+                f"layer {name}",
+                "call it once first: model(*inputs)",
+            )
     inner = getattr(model, "_orig_mod", None)
     if inner is None and isinstance(
         model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel
     ):
         inner = model.module
     return _unwrapped(inner) if isinstance(inner, torch.nn.Module) else model
+
+
+def _has_no_shapes(module: Any) -> bool:
+    return bool(module.has_uninitialized_params())
 
 
 def _is_scripted(module: Any) -> bool:
