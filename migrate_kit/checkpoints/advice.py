@@ -69,12 +69,14 @@ def _verdict(rows: Sequence[LoadRow], error: str, cure: str) -> list[Finding]:
 def _renamings(fit: Fit) -> list[Finding]:
     found = []
     for renaming in fit.renamings:
-        pieces = [p for p in fit.pieces.values() if str(renaming) in p.rules]
-        if not pieces:
-            continue
-        meaning = f": {renaming.meaning}" if renaming.meaning else ""
-        where = f"{pieces[0].sources[0]} is {pieces[0].name}"
-        found.append(Finding("info", f"{len(pieces)} names: {renaming}{meaning}", where))
+        named = [
+            f"{p.piece.sources[0]} is {name}"
+            for name, p in fit.pairs.items()
+            if str(renaming) in p.piece.rules and p.piece.name == name
+        ]
+        if named:
+            meaning = f": {renaming.meaning}" if renaming.meaning else ""
+            found.append(Finding("info", f"{len(named)} names: {renaming}{meaning}", named[0]))
     counts: dict[str, list[str]] = defaultdict(list)
     known = {str(r) for r in fit.renamings}
     for pair in fit.pairs.values():
@@ -92,7 +94,7 @@ def _structure(rows: Sequence[LoadRow]) -> list[Finding]:
         rule
         for r in rows
         if r.status in LOADED
-        for rule in r.rule.split(", ")
+        for rule in r.rule.split("; ")
         if rule.startswith("by ")
     )
     found = []
@@ -102,7 +104,7 @@ def _structure(rows: Sequence[LoadRow]) -> list[Finding]:
         fix = "" if BY_VALUE in counts or not counts[BY_NUMBERING] + counts[BY_SHAPE] else _PROVE
         found.append(Finding("info", what, "", fix))
     if counts[BY_ORDER]:
-        names = [r.key for r in rows if BY_ORDER in r.rule.split(", ")]
+        names = [r.key for r in rows if BY_ORDER in r.rule.split("; ")]
         what = f"{len(names)} tensors are placed by nothing but the order of the file"
         found.append(Finding("warning", what, few(names), _PROVE))
     return found

@@ -33,6 +33,8 @@ class Checkpoint(Result):
         What else is in the file, in words.
     wanted : list of str
         Code that the file asks for beyond tensors. None of it was run, unless ``trust=True``.
+    inside : tuple of str
+        The way to them in what was saved, as ``("state_dict",)``.
     parts : dict of str to StateDict
         Other sets of tensors in the file, such as an EMA, by their place.
     object : object
@@ -44,7 +46,7 @@ class Checkpoint(Result):
         self.format, self.kind = contents.format, contents.kind
         self.state_dict: StateDict = contents.state_dict
         self.extras, self.wanted = contents.extras, contents.wanted
-        self.parts = contents.parts
+        self.parts, self.inside = contents.parts, contents.inside
         self.object: Any = None
         self.findings: list[Finding] = contents.findings
 

@@ -135,7 +135,7 @@ def diagnose(
             settle(fit, chosen, *beside)
         place(fit, chosen)
         _close(fit, network)
-        report = LoadReport(network, fit, taken.state, trial, taken.inside)
+        report = LoadReport(network, fit, trial, taken)
         return report, beside is None or _compare(report, beside)
 
     report, proved = told(by_names=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from migrate_kit.checkpoints.advice import advice, repair_line
@@ -16,8 +17,6 @@ from migrate_kit.errors import MigrateError
 from migrate_kit.results import Finding, Result, findings_html, plain, table_html
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
     import torch
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from migrate_kit.checkpoints.proof import Trial
     from migrate_kit.checkpoints.sides import Piece
     from migrate_kit.checkpoints.state import StateDict
+    from migrate_kit.checkpoints.taken import Taken
     from migrate_kit.layers.compare import LayerDiff
 
 _SHOWN = 12
@@ -59,13 +59,12 @@ class LoadReport(Result):
         self,
         model: torch.nn.Module,
         fit: Fit,
-        state: StateDict,
         trial: Trial,
-        inside: Sequence[str] = (),
+        taken: Taken,
     ) -> None:
         self.model_name = type(model).__name__
-        self._fit, self._state, self._trial = fit, state, trial
-        self._inside = tuple(inside)
+        state = taken.state
+        self._fit, self._state, self._trial, self._taken = fit, state, trial, taken
         self._metadata = getattr(model.state_dict(), "_metadata", None)
         self.error = trial(fit.as_is(state))
         self._as_it_is = not self.error and _renames_itself(fit, state)
@@ -201,11 +200,29 @@ class LoadReport(Result):
         placed = self.placed()
         if placed is None or self._allowed is None:
             return ""
-        return script(self._fit, placed, self._inside, self._line, self._allowed)
+        return script(self._fit, placed, self._taken, self._line, self._allowed)
 
     def save(self, project: Any, name: str | None = None) -> Any:
         """Add it to the project's results, by default as ``load_report``."""
         return super().save(project, name or "load_report")
+
+    def show(self) -> Any:
+        """Return the live view: both lists of names side by side."""
+        from migrate_kit.widgets.pairing import PairingWidget
+
+        return PairingWidget(self)
+
+    def as_page(self, path: str | Path | None = None) -> Any:
+        """Return the live view as one page that needs no kernel, or write it to ``path``.
+
+        Raises
+        ------
+        MigrateError
+            If ``path`` cannot be written.
+        """
+        from migrate_kit.widgets import pairing
+
+        return pairing.as_page(self) if path is None else pairing.write_page(self, Path(path))
 
     def to_frame(self) -> pd.DataFrame:
         """Return one line a row, every field of LoadRow."""
@@ -230,7 +247,7 @@ class LoadReport(Result):
         counts = self._counts()
         own = sum(bool(r.key) for r in self.rows)
         problems = [f"{counts[s]} {s}" for s in _PROBLEMS if counts[s]]
-        by_order = sum(BY_ORDER in r.rule.split(", ") for r in self.rows)
+        by_order = sum(BY_ORDER in r.rule.split("; ") for r in self.rows)
         if by_order:
             problems.append(f"{by_order} by order alone")
         changes = [f"{counts[s]} {s}" for s in _CHANGES if counts[s]]

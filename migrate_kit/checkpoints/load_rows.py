@@ -49,7 +49,7 @@ class LoadRow:
         model's own value stays; ``dtype differs``: it loads and is converted; ``shape differs``;
         ``missing``; ``ambiguous``; ``unexpected``; ``left out``: not needed.
     rule : str
-        The rule that brought key and source together.
+        The rules that brought key and source together, in order, separated by semicolons.
     reason : str
         Why, in a sentence.
     """
@@ -71,7 +71,7 @@ def rows_of(fit: Fit) -> list[LoadRow]:
     rows = []
     for name, slot in fit.slots.items():
         if name in fit.pairs:
-            rows.append(_paired(slot, fit.pairs[name]))
+            rows.append(_paired(fit, slot, fit.pairs[name]))
         elif name in fit.clashes:
             rows.append(_clashing(slot, fit.clashes[name]))
         elif name in ambiguous:
@@ -94,10 +94,15 @@ def rows_of(fit: Fit) -> list[LoadRow]:
     return rows
 
 
-def _paired(slot: Slot, pair: Pair) -> LoadRow:
+def _paired(fit: Fit, slot: Slot, pair: Pair) -> LoadRow:
     piece = pair.piece
     rules = [*piece.rules, *([] if pair.rule == SAME_NAME else [pair.rule])]
-    reason = "; ".join(dict.fromkeys(w for w in (*piece.why, pair.reason) if w))
+    why = [*piece.why, pair.reason]
+    if piece.name != slot.name:
+        # The new name was not what counted.
+        rules = [r for r in rules if r not in {str(n) for n in fit.renamings}]
+        why = [w for w in why if w not in {n.meaning for n in fit.renamings}]
+    reason = "; ".join(dict.fromkeys(filter(None, why)))
     status: Status = "same name"
     if piece.dtype != slot.dtype:
         status = "dtype differs"
@@ -109,11 +114,11 @@ def _paired(slot: Slot, pair: Pair) -> LoadRow:
         status = "made"
     elif piece.sources != (slot.name,):
         status = "renamed"
-    return _row(slot, piece, status, ", ".join(dict.fromkeys(rules)) or SAME_NAME, reason)
+    return _row(slot, piece, status, "; ".join(dict.fromkeys(rules)) or SAME_NAME, reason)
 
 
 def _clashing(slot: Slot, clash: Clash) -> LoadRow:
-    rule = ", ".join(dict.fromkeys((*clash.piece.rules, clash.rule)))
+    rule = "; ".join(dict.fromkeys((*clash.piece.rules, clash.rule)))
     return _row(slot, clash.piece, "shape differs", rule, clash.reason)
 
 

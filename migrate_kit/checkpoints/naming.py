@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ def kin(ours: Sequence[Group], theirs: Sequence[Group]) -> list[Kin]:
     """Pair families of layers, whose names differ only in numbers.
 
     By the same words; then by the same last word; then by a number of members that no other has;
-    then the last that is left on both sides. What stays open is in none.
+    then the last that is left on both sides. What stays open is in none. Only the first is sure:
+    the others hold if the order agrees.
     """
     here, there = _families(ours), _families(theirs)
     found: list[Kin] = []
@@ -43,7 +45,7 @@ def kin(ours: Sequence[Group], theirs: Sequence[Group]) -> list[Kin]:
         (False, lambda _, __: ()),
     ]
     for sure, key in keys:
-        a, b = _unique(here, key), _unique(there, key)
+        a, b = (_unique(side, key) for side in (here, there))
         for mark in [m for m in a if m in b]:
             mine, yours = a[mark], b[mark]
             if len(here[mine]) == len(there[yours]):
@@ -59,14 +61,18 @@ def numbered(groups: Sequence[Group]) -> list[Group] | None:
 
 
 def numbers_mislead(family: Sequence[Group], anchors: Sequence[tuple[Group, Group]]) -> bool:
-    """Whether layers of the family's words, whose place is known, are numbered in another order.
+    """Whether the blocks that the family is in are numbered in another order than the model's.
 
     ``anchors`` are pairs of a layer of the model and one of the file that their shape alone pairs.
     """
-    words = {g.words for g in family}
-    known = sorted((p for p in anchors if p[1].words in words), key=lambda p: p[1].numbers)
-    places = [mine.place for mine, _ in known]
-    return places != sorted(places)
+    lists = {list_of(h) for h in family}
+    places: dict[int, list[int]] = defaultdict(list)
+    for mine, yours in anchors:
+        head = _INDEX.match(yours.path)
+        if head is not None and head[1] in lists:
+            places[int(head[2])].append(mine.place)
+    blocks = [places[index] for index in sorted(places)]
+    return any(max(one) > min(other) for one, other in itertools.pairwise(blocks))
 
 
 def are_indices(family: Sequence[Group], all_of_file: Sequence[Group]) -> bool:
@@ -90,6 +96,12 @@ def are_indices(family: Sequence[Group], all_of_file: Sequence[Group]) -> bool:
     }
     heads = [_INDEX.match(g.path) for g in family]
     return all(head is not None and head[1] in lists for head in heads)
+
+
+def list_of(group: Group) -> str:
+    """Return what stands before the first number of a path: the list that a block is in."""
+    head = _INDEX.match(group.path)
+    return head[1] if head is not None else group.path
 
 
 def _families(groups: Sequence[Group]) -> Families:

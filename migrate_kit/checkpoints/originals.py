@@ -126,7 +126,7 @@ def prove(
     layers: dict[str, str] = {}
     for name, piece in placed.items():
         layers.setdefault(original.home(piece), split_name(name)[0])
-    with one_thread(), eval_mode(original.network), eval_mode(candidate.network):
+    with one_thread(original.network), eval_mode(original.network), eval_mode(candidate.network):
         before = _captured(original.network, original.inputs, layers.keys())
         after = _captured(candidate.network, original.inputs, layers.values())
         pairs = _records(layers, before, after)

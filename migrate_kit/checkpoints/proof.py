@@ -110,17 +110,17 @@ def _shadow(module: torch.nn.Module, seen: dict[int, Any]) -> torch.nn.Module:
         return known
     twin: torch.nn.Module = object.__new__(type(module))
     seen[id(module)] = twin
-    twin.__dict__.update(module.__dict__)
+    # A load may write to what a module holds: an LSTM keeps its weights in a list as well.
+    twin.__dict__.update(
+        (n, copy.copy(v) if isinstance(v, list | dict | set) else v)
+        for n, v in module.__dict__.items()
+    )
     for kind in ("_parameters", "_buffers"):
         twin.__dict__[kind] = {n: _empty(t, seen) for n, t in module.__dict__[kind].items()}
     twin.__dict__["_modules"] = {
         n: None if m is None else _shadow(m, seen)
         for n, m in module._modules.items()  # noqa: SLF001
     }
-    for name, value in module.__dict__.items():
-        # Sets and dicts that a load may change; hooks are only read.
-        if isinstance(value, set):
-            twin.__dict__[name] = copy.copy(value)
     return twin
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from migrate_kit.checkpoints.rules.wrappers import Renaming
     from migrate_kit.checkpoints.sides import Piece
     from migrate_kit.checkpoints.state import StateDict
+    from migrate_kit.checkpoints.taken import Taken
 
 
 def one_line(fit: Fit, state: StateDict, trial: Trial) -> str:
@@ -23,6 +24,7 @@ def one_line(fit: Fit, state: StateDict, trial: Trial) -> str:
 
     It is tried: on names, shapes and dtypes.
     """
+    said = {s: n for n, p in fit.pairs.items() for s in p.piece.sources}
     if not fit.renamings:
         return ""
     named: OrderedDict[str, object] = OrderedDict()
@@ -30,6 +32,8 @@ def one_line(fit: Fit, state: StateDict, trial: Trial) -> str:
         new = name
         for renaming in fit.renamings:
             new = renaming.apply(new)
+        if said.get(name, new) != new:
+            return ""  # other evidence than its name decided
         named[new] = without_memory(entry)
     inner = fit.renamings[0].new.removesuffix(".")
     if len(fit.renamings) == 1 and fit.renamings[0].added and inner in ("module", "_orig_mod"):
@@ -40,22 +44,22 @@ def one_line(fit: Fit, state: StateDict, trial: Trial) -> str:
     return f"model.load_state_dict({{{code}: v for k, v in state.items()}})"
 
 
-def script(
-    fit: Fit, placed: dict[str, Piece], inside: Sequence[str], line: str, allowed: Allowed
-) -> str:
+def script(fit: Fit, placed: dict[str, Piece], taken: Taken, line: str, allowed: Allowed) -> str:
     """Return a few lines from the file to the loaded model."""
-    way = "".join(f"[{key!r}]" for key in inside)
+    way = "".join(f"[{key!r}]" for key in taken.inside)
+    head = "import torch"
     load = f'state = torch.load(path, map_location="cpu", weights_only=True){way}'
+    if not taken.bare:
+        head, load = "import migrate_kit as mk", "state = mk.load_checkpoint(path).state_dict"
     plain = all(p.make is None for p in placed.values()) and len(placed) == len(fit.slots)
     if line:
-        return f"import torch\n\n{load}\n{line}\n"
+        return f"{head}\n\n{load}\n{line}\n"
     if not plain:
-        arguments = allowed.code()
-        call = f"mk.diagnose(model, path).repair({arguments})"
+        call = f"mk.diagnose(model, path).repair({allowed.code()})"
         return f"import migrate_kit as mk\n\nmodel.load_state_dict({call})\n"
     names = "".join(f"    {n!r}: {p.sources[0]!r},\n" for n, p in placed.items())
     return (
-        f"import torch\n\n# name in the model: name in the checkpoint\nnames = {{\n{names}}}\n"
+        f"{head}\n\n# name in the model: name in the checkpoint\nnames = {{\n{names}}}\n"
         f"{load}\nmodel.load_state_dict({{k: state[name] for k, name in names.items()}})\n"
     )
 

@@ -56,6 +56,10 @@ def watching(
             # Before a module's own hooks: the older weight norm makes its weight in one.
             handle = module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
             stack.callback(handle.remove)
+        # The fused attention kernels call no module inside them.
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         yield
 
 

@@ -142,6 +142,8 @@ class Contents:
     findings : list of Finding
     wanted : list of str
         Code beyond tensors that the file asks for and that was not run.
+    inside : tuple of str
+        The way to the network's tensors in what was saved: ``("state_dict",)``.
     parts : dict of str to StateDict
         Other sets of tensors in the file, such as an EMA, by their place.
     """
@@ -152,6 +154,7 @@ class Contents:
     extras: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
+    inside: tuple[str, ...] = ()
     parts: dict[str, StateDict] = field(default_factory=dict)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from migrate_kit.checkpoints.fit import Ambiguity, Fit, Pair, layers, needed
-from migrate_kit.checkpoints.naming import Kin, are_indices, kin, numbered, numbers_mislead
+from migrate_kit.checkpoints.naming import Kin, are_indices, kin, list_of, numbered, numbers_mislead
 from migrate_kit.checkpoints.orders import Run, Support, by_signature, in_order, support
 from migrate_kit.checkpoints.rules.layout import reshaped
 from migrate_kit.checkpoints.state import few
@@ -23,6 +23,7 @@ BY_SHAPE, BY_NAME, BY_NUMBERING, BY_ORDER = "by shape", "by name", "by numbering
 BY_VALUE = "by value"
 # A checkpoint that places less of a network is another network's.
 _ENOUGH = 0.5
+_CONTRADICT = "parts of their names and their order contradict each other"
 _RUNS_OTHERWISE = "the model runs these layers in another order than it registers them"
 
 
@@ -234,8 +235,13 @@ class _Judge:
             choice.pairs.append((ours[0], theirs[0], BY_SHAPE, reason))
             return choice
         if not self.alone:
-            for family in kin(ours, theirs):
+            families = kin(ours, theirs)
+            for family in families:
                 self._by_names(choice, family)
+            unsure = not all(family.sure for family in families)
+            if unsure and (choice.reason or self._is_out_of_order(choice)):
+                choice.pairs.clear()
+                choice.reason = choice.reason or _CONTRADICT
         left, right = choice.open_ours, choice.open_theirs
         if choice.reason or not left or not right:
             return choice
@@ -270,6 +276,20 @@ class _Judge:
         known = "" if self.alphabetical else ", and so does the order in the file"
         reason = f"{len(choice.ours)} layers of this shape; {how}{known}"
         choice.pairs += [(*pair, rule, reason) for pair in pairs]
+
+    def _is_out_of_order(self, choice: Choice) -> bool:
+        pairs = sorted(((g, h) for g, h, _, _ in choice.pairs), key=lambda p: p[0].place)
+        ours = [g for g, _ in pairs]
+        if self.run is not None and self.run.agrees(ours) is False:
+            return True
+        if not self.alphabetical:
+            return not in_order(pairs)
+        # Only the blocks of one list have an order there, and the parts of one block none.
+        lists: dict[str, list[tuple[Group, Group]]] = defaultdict(list)
+        for pair in pairs:
+            lists[list_of(pair[1])].append(pair)
+        numbers = {h.numbers for _, h in pairs}
+        return len(numbers) < len(pairs) or not all(in_order(own) for own in lists.values())
 
     def _doubt(self, pairs: list[tuple[Group, Group]]) -> str:
         ours = [g for g, _ in pairs]

@@ -31,12 +31,14 @@ _DEEPEST = 3
 class Taken:
     """A checkpoint's tensors, where they lay, and what was noticed on the way to them.
 
-    ``inside`` is the way to them in what was given: ``("state_dict",)``; ``path`` is their file.
+    ``inside`` is the way to them in what was given: ``("state_dict",)``; ``path`` is their file,
+    and ``bare`` says that ``torch.load`` gives them just so.
     """
 
     state: StateDict
     inside: tuple[str, ...] = ()
     path: Path | None = None
+    bare: bool = True
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -91,16 +93,11 @@ def take_checkpoint(checkpoint: object, slots: Mapping[str, object]) -> Taken:
     if isinstance(checkpoint, str | os.PathLike):
         checkpoint = load_checkpoint(checkpoint)
     if isinstance(checkpoint, Checkpoint):
-        taken = Taken(checkpoint.state_dict, (), checkpoint.path)
-        if not len(taken.state):
-            raise _nothing(f"the file holds {checkpoint.kind} and no tensors", checkpoint.path.name)
-        taken.findings += [f for f in checkpoint.findings if f.level != "info"]
-        return taken
+        return _from_file(checkpoint, slots)
     if isinstance(checkpoint, torch.nn.Module):
         what = f"the checkpoint is a network ({type(checkpoint).__name__}): its state_dict is taken"
-        return Taken(
-            StateDict.of(checkpoint.state_dict()), (), None, [Finding("info", what, _CALL)]
-        )
+        found = [Finding("info", what, _CALL)]
+        return Taken(StateDict.of(checkpoint.state_dict()), findings=found)
     if isinstance(checkpoint, StateDict):
         return Taken(checkpoint)
     if isinstance(checkpoint, Mapping):
@@ -114,6 +111,31 @@ def take_checkpoint(checkpoint: object, slots: Mapping[str, object]) -> Taken:
         _CALL,
         "pass a file's path, a state_dict, or what mk.load_checkpoint returned",
     )
+
+
+def _from_file(checkpoint: Checkpoint, slots: Mapping[str, object]) -> Taken:
+    if not len(checkpoint.state_dict):
+        what = f"the file holds {checkpoint.kind} and no tensors"
+        raise _nothing(what, checkpoint.path.name)
+    # Whether torch.load gives it without running anything.
+    bare = checkpoint.format.startswith("torch") and not checkpoint.wanted
+    taken = Taken(checkpoint.state_dict, checkpoint.inside, checkpoint.path, bare)
+    taken.findings += [f for f in checkpoint.findings if f.level != "info"]
+
+    def fits(state: StateDict) -> bool:
+        return 2 * sum(name in slots for name in state) >= len(slots)
+
+    # The reader chose by what the sets are called; the model's own names tell more.
+    better = [name for name, part in checkpoint.parts.items() if fits(part)]
+    if better and not fits(taken.state):
+        taken.state, taken.bare, taken.inside = checkpoint.parts[better[0]], False, ()
+        what = f"of the sets of tensors in the file, {plain(better[0])} is taken: its names fit"
+        taken.findings.append(Finding("info", what, checkpoint.path.name))
+    elif checkpoint.parts:
+        what = f"the file holds other sets of tensors too: {few(checkpoint.parts)}"
+        fix = f"diagnose(model, mk.load_checkpoint(path).parts[{next(iter(checkpoint.parts))!r}])"
+        taken.findings.append(Finding("info", what, checkpoint.path.name, plain(fix)))
+    return taken
 
 
 def _from_mapping(mapping: Mapping[Any, Any], slots: Mapping[str, object]) -> Taken:

@@ -70,6 +70,7 @@ def contents_of(tree: Any, source: Source, form: str, wanted: list[str]) -> Cont
         _extras(tree, taken),
         wanted=wanted,
     )
+    found.inside = taken.path
     found.findings += _remarks(taken, others, wanted, source)
     found.parts = {".".join(p.path): StateDict(p.entries, p.metadata) for p in others}
     return found

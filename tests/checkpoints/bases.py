@@ -1,9 +1,11 @@
 """A small sound file of each format, by a writer that is not ours."""
 
 import io
+import pickle
 import struct
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -306,11 +308,63 @@ def new_hdf5():
     return Base("hdf5", "new.h5", {"new.h5": _hdf5(libver="latest")})
 
 
+def _training():
+    """Return what a training script saves: tensors, views of them, and other things."""
+    w = torch.arange(12.0).reshape(3, 4)
+    state = {"fc.weight": w, "fc.tied": w.t(), "fc.bias": torch.ones(3).half()}
+    return {"epoch": 3, "state_dict": state, "args": {"lr": 0.1, "names": ["a", "b"]}}
+
+
+def torch_zip():
+    return Base("torch_zip", "a.pth", {"a.pth": in_memory(torch.save, _training())})
+
+
+def torch_legacy():
+    old = partial(torch.save, _use_new_zipfile_serialization=False)
+    return Base("torch_legacy", "a.pth", {"a.pth": in_memory(old, _training())})
+
+
+def plain_pickle():
+    arrays = {"fc": {"weight": np.arange(6.0).reshape(2, 3), "bias": np.ones(2, "f2")}}
+    return Base("pickle_file", "a.pkl", {"a.pkl": pickle.dumps(arrays)})
+
+
+def npy():
+    arrays = {"fc": {"weight": np.arange(6.0).reshape(2, 3), "bias": np.ones(2, "f2")}}
+    file = io.BytesIO()
+    np.save(file, arrays)
+    return Base("npy", "a.npy", {"a.npy": file.getvalue()})
+
+
+def npz():
+    file = io.BytesIO()
+    np.savez(file, weight=np.arange(6.0).reshape(2, 3), bias=np.ones(2, "f2"))
+    return Base("npy", "a.npz", {"a.npz": file.getvalue()})
+
+
+def packed_npz():
+    file = io.BytesIO()
+    np.savez_compressed(file, weight=np.arange(600.0).reshape(20, 30), bias=np.ones(2, "f2"))
+    return Base("npy", "a.npz", {"a.npz": file.getvalue()})
+
+
+def darknet():
+    cfg = (
+        "[net]\nchannels=3\nheight=8\nwidth=8\n[convolutional]\nbatch_normalize=1\nfilters=4\n"
+        "size=3\nstride=1\npad=1\nactivation=leaky\n[route]\nlayers=-1\n[convolutional]\n"
+        "filters=6\nsize=1\nactivation=linear\n[yolo]\nmask=0\nanchors=1,2\nclasses=1\nnum=1\n"
+    )
+    floats = np.linspace(0.1, 1, 4 * 4 + 4 * 27 + 6 + 24, dtype="<f4")
+    weights = np.array([0, 2, 5, 64, 0], "<i4").tobytes() + floats.tobytes()
+    return Base("darknet", "a.weights", {"a.weights": weights, "a.cfg": cfg.encode()})
+
+
 BASES = {
     f.__name__: f
     for f in (
         safetensors, ckpt, caffemodel, old_caffemodel, frozen_graph, saved_model, bundle,
-        packed_bundle, onnx, hdf5, new_hdf5,
+        packed_bundle, onnx, hdf5, new_hdf5, torch_zip, torch_legacy, plain_pickle, npy, npz,
+        packed_npz, darknet,
     )
 }  # fmt: skip
 

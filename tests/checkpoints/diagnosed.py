@@ -1,5 +1,7 @@
 """Networks that the tests of the diagnosis take apart."""
 
+from typing import ClassVar
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -61,9 +63,13 @@ class GPTBlock(nn.Module):
     def __init__(self, width, linear):
         super().__init__()
         self.ln_1 = nn.LayerNorm(width)
-        self.attn = nn.ModuleDict({"c_attn": linear(width, 3 * width), "c_proj": linear(width, width)})
+        self.attn = nn.ModuleDict(
+            {"c_attn": linear(width, 3 * width), "c_proj": linear(width, width)}
+        )
         self.ln_2 = nn.LayerNorm(width)
-        self.mlp = nn.ModuleDict({"c_fc": linear(width, 4 * width), "c_proj": linear(4 * width, width)})
+        self.mlp = nn.ModuleDict(
+            {"c_fc": linear(width, 4 * width), "c_proj": linear(4 * width, width)}
+        )
 
     def forward(self, x):
         q, k, v = self.attn["c_attn"](self.ln_1(x)).chunk(3, -1)
@@ -142,7 +148,7 @@ class Spelt(nn.Module):
     a row may run side by side, one as the gate of the other.
     """
 
-    KINDS = {
+    KINDS: ClassVar = {
         "linear": nn.Linear,
         "bare": lambda i, o: nn.Linear(i, o, bias=False),
         "bn": lambda _, o: nn.BatchNorm1d(o),

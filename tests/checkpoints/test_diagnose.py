@@ -281,6 +281,16 @@ def test_nothing_is_read_and_the_model_stays():
         model.load_state_dict(report.repair())
 
 
+def test_a_module_that_holds_its_weights_twice_stays_whole():
+    # An LSTM keeps them in a list too, which a load rewrites.
+    model, x = nn.LSTM(3, 3), torch.randn(2, 1, 3)
+    before = model(x)[0]
+    report = diagnose(model, {f"module.{k}": v for k, v in nn.LSTM(3, 3).state_dict().items()}, x)
+    assert torch.equal(model(x)[0], before)
+    model.load_state_dict(report.repair())
+    assert not torch.equal(model(x)[0], before)
+
+
 def test_modules_with_a_load_of_their_own_are_asked():
     class Renames(nn.Linear):
         def _load_from_state_dict(self, state_dict, prefix, *rest):
@@ -326,7 +336,10 @@ def test_the_walk_of_a_large_load_says_what_pytorch_says(monkeypatch):
     class Hooked(nn.Module):
         def __init__(self):
             super().__init__()
-            self.bn, self.fc = nn.BatchNorm1d(4), nn.utils.parametrizations.weight_norm(nn.Linear(4, 2))
+            self.bn, self.fc = (
+                nn.BatchNorm1d(4),
+                nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)),
+            )
             self.register_load_state_dict_post_hook(self._forgive)
 
         @staticmethod

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from types import SimpleNamespace
 
 import h5py
@@ -167,6 +168,25 @@ def test_if_the_process_is_gone_another_one_answers(path):
     process.wait()
     assert found["a"].tolist() == [1.0] * 4
     assert hdf5_reader._READER._process.pid != process.pid
+
+
+def test_an_interrupt_does_not_wait_for_an_answer(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    (tmp_path / "endless.py").write_text("import os, time\nos.fork()\ntime.sleep(60)\n")
+    monkeypatch.setattr(hdf5_reader, "_SCRIPT", tmp_path / "endless.py")
+    reader = hdf5_reader._Reader()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    began = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            reader.ask({})
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began < 10
+    assert reader._process is None
 
 
 def test_a_fork_asks_a_process_of_its_own(path):

@@ -117,6 +117,13 @@ def test_what_is_long_is_written_in_slices_and_read_as_one(monkeypatch):
     assert all(torch.equal(read(sliced).state_dict[k], v) for k, v in state.items())
 
 
+def test_an_empty_tensor_in_two_slices():
+    file = mindspore.Checkpoint()
+    for _ in range(2):
+        add_ckpt(file, "a", (0, 3), "Float32", b"")
+    assert read(file).state_dict["a"].shape == (0, 3)
+
+
 def test_texts_and_what_pytorch_lacks():
     file = mindspore.Checkpoint()
     add_ckpt(file, "name", (0,), "str", "naïve\N{GRINNING FACE}".encode("utf-32-le"))

@@ -29,8 +29,8 @@ SETTINGS = settings(
     phases=[Phase.generate] if not MANY else [Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )
-# A file of a few kilobytes is refused or read within these.
-SECONDS = 20
+# A file of a few kilobytes is refused or read within these; HDF5 is given 30 s of them.
+SECONDS = 40
 MEMORY = 3 << 30
 # Lengths and counts that a damaged file claims.
 NUMBERS = [
@@ -83,7 +83,8 @@ def limits():
     """Let nothing take long, or much memory."""
 
     def too_long(*_):
-        raise TimeoutError(f"more than {SECONDS} s")
+        # No TimeoutError: that is an OSError, which a reader may take for its own.
+        raise AssertionError(f"more than {SECONDS} s")
 
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -115,6 +116,7 @@ def use(path, reader):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASES)
 def test_a_mutated_file_is_read_or_refused(name, tmp_path):
     base = BASES[name]()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrate_kit.checkpoints.formats import wire
+from migrate_kit.checkpoints.formats import repeated, wire
 from migrate_kit.checkpoints.formats.repeated import Repeated
 from migrate_kit.checkpoints.formats.source import Source
 from migrate_kit.errors import MigrateError
@@ -55,6 +55,19 @@ def test_repeated_numbers_are_what_protobuf_wrote(schema, integers, reals):
     assert double.most == len(reals)
     if len(integers) <= 64:
         assert whole.shape() == tuple(integers)
+
+
+def test_many_numbers_are_decoded_block_by_block(monkeypatch):
+    monkeypatch.setattr(repeated, "_BLOCK", 16)
+    numbers = [0, 1, -1, 300, 2**63 - 1, -(2**63), 127, 128] * 9
+    source = of(tensorflow.TensorProto(int64_val=numbers).SerializeToString())
+    (field,) = source.fields(source.root, "the message")
+    values = Repeated(source, wire.VARINT, "a")
+    values.add(field)
+    assert values.numbers().tolist() == numbers
+    values.pieces = [(field.start, field.end - 1)]  # in the middle of the last one
+    with pytest.raises(MigrateError, match="a number does not end"):
+        values.numbers()
 
 
 BAD = {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -52,7 +54,9 @@ class _Reader:
         if process is None:
             return
         if self._owner == os.getpid():
-            process.kill()
+            # Its forks as well: they hold the pipe that is waited for.
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return
         # In a fork it is the parent's: only the copies of its pipes are closed here.

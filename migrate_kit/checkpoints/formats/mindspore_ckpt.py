@@ -170,7 +170,7 @@ def _entry(source: Source, pieces: list[_Part], dtype: torch.dtype) -> Entry:
         raise source.damaged(f"{what} has {held:,} bytes and the shape {shape}")
     if any((piece.shape, piece.type) != (first.shape, first.type) for piece in pieces):
         raise source.damaged(f"{what} is there twice")
-    if len(pieces) == 1 or not length:
+    if len(pieces) == 1:
         return source.entry(dtype, shape, first.start, what)
 
     def read() -> torch.Tensor:

@@ -8,6 +8,7 @@ Only the constructors of tensors, arrays and plain containers are carried out, b
 from __future__ import annotations
 
 import pickle
+import struct
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -293,7 +294,7 @@ Unpickler.dispatch.update({code[0]: method for code, method in _REPLACED.items()
 # What Python's reader raises on bytes that are no pickle.
 _DAMAGE = (
     pickle.UnpicklingError, UnsoundPickleError, ArithmeticError, AttributeError, EOFError,
-    LookupError, MemoryError, RecursionError, TypeError, ValueError,
+    LookupError, MemoryError, RecursionError, TypeError, ValueError, struct.error,
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from migrate_kit.checkpoints.vocabulary import split_name
 
@@ -54,26 +54,27 @@ def axes_of_linear_layers(pieces: Pieces, slots: Mapping[str, Slot]) -> Pieces:
     A square weight shows no direction, and in a stack of d to 4d and back every shape exists both
     ways: those follow the layers that do show one.
     """
-    room = Counter(s.shape for s in slots.values() if s.family == "linear" and len(s.shape) == 2)
-    tables = {s.shape for s in slots.values() if s.family == "embedding"}
+    places = {n: s.shape for n, s in slots.items() if s.family == "linear" and len(s.shape) == 2}
     weights = {n: p for n, p in pieces.items() if len(p.shape) == 2 and _is_weight(n)}
-    votes: Counter[str] = Counter()
+    # A few names in common may be an accident.
+    by_name = 2 * sum(n in places for n in weights) > len(places)
+    tables = {s.shape for s in slots.values() if s.family == "embedding"}
+    room = tables | set(places.values())
     verdicts: dict[str, str] = {}
-    named_alike = any(n in slots and slots[n].family == "linear" for n in weights)
+    votes: Counter[str] = Counter()
     for name, piece in weights.items():
-        slot = slots.get(name)
-        if slot is not None and slot.family != "linear":
-            verdict = "as it is"
-        elif named_alike and slot is not None:
-            verdict = _direction(piece.shape, {slot.shape})
-            votes[verdict] += 1
-        else:
-            verdict = _direction(piece.shape, room.keys() | tables)
-            # An embedding's table is never turned, and says nothing of the linear layers.
-            votes[verdict] += not named_alike and piece.shape not in tables
-        verdicts[name] = verdict
+        own = {places[name]} if by_name and name in places else room
+        # An embedding's table is never turned, and says nothing of the linear layers.
+        is_table = name in slots and name not in places
+        verdicts[name] = "as it is" if is_table else _direction(piece.shape, own)
+        votes[verdicts[name]] += name in places if by_name else piece.shape not in tables
     foreign = any(_is_foreign(p) for p in weights.values())
     turned, as_is = votes["turned"], votes["as it is"]
+    if not by_name:
+        oblong = [p.shape for p in weights.values() if p.shape[0] != p.shape[1]]
+        counts = Counter(places.values())
+        turned = _fitting([(o, i) for i, o in oblong], counts)
+        as_is = _fitting(oblong, counts)
     # One weight alone that fits the other way round is more likely another layer's.
     if not turned > as_is and not (foreign and turned == as_is):
         return pieces
@@ -83,7 +84,7 @@ def axes_of_linear_layers(pieces: Pieces, slots: Mapping[str, Slot]) -> Pieces:
         if verdict != "as it is":
             why = "a linear layer's weight of (in, out)"
             if verdict == "either":
-                why += f": its shape does not tell, {turned} others do"
+                why += f": its shape does not tell, {votes['turned']} others do"
             rule = "axes (in, out) turned"
             shape = (piece.shape[1], piece.shape[0])
             named[name] = piece.turned(shape, _transposed, rule, why)
@@ -133,7 +134,7 @@ def _is_foreign(piece: Piece) -> bool:
     return any(rule in _FOREIGN for rule in piece.rules)
 
 
-def _fitting(shapes: Iterable[Shape], room: Counter[Shape]) -> int:
+def _fitting(shapes: Iterable[Shape], room: Counter[Any]) -> int:
     return (Counter(shapes) & room).total()
 
 
