@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from migrate_kit.dtypes.lines import UserCode, module_of
-from migrate_kit.dtypes.parting import drops, fused, in_parts
+from migrate_kit.dtypes.parting import drops, fused, given_to, in_parts
 from migrate_kit.dtypes.planned import PlannedMode
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.arguments import walk
@@ -119,9 +119,11 @@ class OpRecorder(PlannedMode):
         if what == _RECORD:
             if name == _DROPOUT and not drops(args, kwargs):
                 return func(*args, **kwargs)
-            if name == _SDPA and not (self.fuses and fused(args, kwargs)):
+            if name == _SDPA and not (self.fuses and fused(given_to(func, args, kwargs))):
                 with self:
-                    return in_parts(args, kwargs)
+                    result = in_parts(given_to(func, args, kwargs))
+                # Under autograd another operator stands here, which keeps more for its backward.
+                return result if str(func) == _SDPA else func(*args, **kwargs)
             dtypes = _dtypes(args, kwargs)
             if not dtypes:  # it makes a tensor from nothing
                 result = func(*args, **kwargs)
@@ -168,6 +170,9 @@ class OpRecorder(PlannedMode):
                 value = kwargs.get(where)
             else:
                 value = args[where] if where < len(args) else None
+            if type(value) is torch.Tensor:
+                self.writing(value)
+                continue
             for tensor in value if isinstance(value, list | tuple) else (value,):
                 if isinstance(tensor, torch.Tensor):
                     self.writing(tensor)

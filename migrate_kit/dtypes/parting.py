@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+_QKV = ("query", "key", "value")
 
 
 def drops(args: Any, kwargs: dict[str, Any]) -> bool:
@@ -15,14 +15,19 @@ def drops(args: Any, kwargs: dict[str, Any]) -> bool:
     return bool(given.get("train", True)) and given.get("p", 0.5) > 0
 
 
-def fused(args: Any, kwargs: dict[str, Any]) -> bool:
+def given_to(func: Any, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments by name: what autograd calls has other places for them than attention."""
+    names = [a.name for a in func._schema.arguments]  # noqa: SLF001
+    return dict(zip(names, args, strict=False)) | kwargs
+
+
+def fused(given: dict[str, Any]) -> bool:
     """Whether an NPU's attention kernel takes these arguments.
 
     As in Ascend/op-plugin, ScaledDotProductAttentionKernelNpuOpApi.cpp: four dimensions, no mask or
     a bool one, float16, bfloat16, or float32 with head sizes that four divides.
     """
-    given = dict(zip(_NAMES, args, strict=False)) | kwargs
-    qkv, mask = [given[n] for n in _NAMES[:3]], given.get("attn_mask")
+    qkv, mask = [given[n] for n in _QKV], given.get("attn_mask")
     dtype = qkv[0].dtype
     return (
         all(t.dim() == 4 for t in qkv)
@@ -32,13 +37,12 @@ def fused(args: Any, kwargs: dict[str, Any]) -> bool:
     )
 
 
-def in_parts(args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+def in_parts(given: dict[str, Any]) -> torch.Tensor:
     """Compute attention from matrix products and a softmax."""
-    given = dict(zip(_NAMES, args, strict=False)) | kwargs
-    query, key, value = (given.pop(n) for n in _NAMES[:3])
-    mask, dropout = given.pop("attn_mask", None), given.pop("dropout_p", 0.0)
-    causal = given.pop("is_causal", False)
+    query, key, value = (given[n] for n in _QKV)
+    mask, dropout = given.get("attn_mask"), given.get("dropout_p", 0.0)
+    more = {n: given[n] for n in ("scale", "enable_gqa") if n in given}
     result: tuple[torch.Tensor, ...] = torch.ops.aten._scaled_dot_product_attention_math(  # noqa: SLF001
-        query, key, value, mask, dropout, causal, None, **given
+        query, key, value, mask, dropout, given.get("is_causal", False), None, **more
     )
     return result[0]
