@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 _MOST_BYTES = 256 << 20
 # Hugging Face's names first, then what a training folder holds if it holds one such file.
 _INDICES = ("*.safetensors.index.json", "*.bin.index.json")
-_SINGLE = ("*.safetensors", "*.bin", "*.pth", "*.pt", "*.ckpt", "*.index")
+_SINGLE = (
+    "*.safetensors", "*.bin", "*.pth", "*.pt", "*.ckpt", "*.index",
+    "variables/variables.index",  # of a SavedModel
+)  # fmt: skip
 
 
 def is_index(head: bytes) -> bool:

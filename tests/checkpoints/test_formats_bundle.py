@@ -6,6 +6,7 @@ import torch
 
 from migrate_kit.checkpoints.formats import sstable, tensor_bundle
 from migrate_kit.checkpoints.formats.source import Source
+from migrate_kit.checkpoints.load import load_checkpoint
 from migrate_kit.errors import MigrateError
 from tests.checkpoints import bases
 from tests.checkpoints.schemas import tensorflow
@@ -177,3 +178,14 @@ def test_values_are_mapped_where_they_are_aligned(tmp_path):
     found["a"].fill_(7)
     assert torch.equal(found["a"], torch.full((4,), 7.0))  # one memory, and private
     assert (tmp_path / DATA).read_bytes() == before
+
+
+def test_the_folder_of_a_saved_model_is_loaded_by_its_variables(tmp_path):
+    arrays = {"conv/kernel": np.arange(8, dtype="f4").reshape(2, 2, 2, 1)}
+    (tmp_path / "variables").mkdir()
+    for name, content in bases.bundle_files(arrays, stem="variables").items():
+        (tmp_path / "variables" / name).write_bytes(content)
+    (tmp_path / "saved_model.pb").write_bytes(b"\x08\x01")
+    found = load_checkpoint(tmp_path)
+    assert found.format == "TensorFlow bundle"
+    assert found.state_dict["conv/kernel"].shape == (2, 2, 2, 1)
