@@ -15,6 +15,7 @@ from migrate_kit.layers.capture import capture
 from migrate_kit.layers.compare import compare
 from migrate_kit.layers.metrics import flat_values, statistics
 from migrate_kit.layers.noise import NoiseFloor, noise_floor
+from migrate_kit.layers.runners.snapshot import left_as_found
 from migrate_kit.results import Finding
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def baseline(
                 f"layer {differ}",
                 "make the forward repeatable: seed its own generators, keep no state between calls",
             )
-        floor, found = measured_noise(trace)
+        floor, found = measured_noise(trace, runner)
     if folder is not None and floor is not None:
         floor.to_file(folder / NOISE)
         write_text(folder / MARK, json.dumps({"format": "migrate-kit-rehearsal", "of": mark}))
@@ -111,10 +112,12 @@ def refuse_stale(
         )
 
 
-def measured_noise(trace: Trace) -> tuple[NoiseFloor | None, list[Finding]]:
+def measured_noise(trace: Trace, runner: TorchRunner) -> tuple[NoiseFloor | None, list[Finding]]:
     """Return what rounding does to a run, or say why it is not known."""
     try:
-        return noise_floor(trace), []
+        # The float64 run writes to copies of the parameters, unless it comes to them another way.
+        with left_as_found(runner.model, runner.writes):
+            return noise_floor(trace), []
     except MigrateError as error:
         what = f"no float64 run was possible, so R is assumed: {error.what}"
         return None, [Finding("info", what, error.where, error.fix)]

@@ -100,7 +100,8 @@ def look(
                 run.guarded(run.backward)
     findings += threads.findings()
     records, writes = list(recorder.records.values()), tuple(found.kept)
-    return Seen(records, findings, run.output, writes, found.lost, bool(threads.layers))
+    lost = [*found.lost, *found.touched]
+    return Seen(records, findings, run.output, writes, lost, bool(threads.layers))
 
 
 class _Run:

@@ -189,7 +189,7 @@ def _numbers(
     else:
         refuse_stale(reference, seen.output, plain, inputs, options)
         if noise is None:
-            noise, findings = measured_noise(reference)
+            noise, findings = measured_noise(reference, plain)
     runner = RehearsedRunner(model, chip, seen.writes)
     there = capture(runner, *inputs, **options)
     diff = compare(reference, there, noise=noise or False, replay=bool(options["tensors"]))

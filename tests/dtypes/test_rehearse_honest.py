@@ -577,6 +577,26 @@ def test_a_forward_that_changes_the_model_leaves_no_trace(change, backward):
     assert "put back" not in said(found)
 
 
+@pytest.mark.parametrize("part", [slice(0, 128), slice(0, 64), slice(64, 128), slice(70, 71)])
+def test_parameters_that_share_their_memory_are_put_back(part):
+    flat = values(128)
+
+    class Shares(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.b = nn.Parameter(flat[64:].view(8, 8))
+            self.a = nn.Parameter(flat[:64].view(8, 8))
+
+        def forward(self, x):
+            flat[part].mul_(3)
+            return x @ self.a @ self.b
+
+    before = flat.clone()
+    found = mk.rehearse(Shares(), X, target="ascend310p")
+    assert torch.equal(flat, before)
+    assert as_it_should(found)
+
+
 def test_what_cannot_be_put_back_is_said():
     def past_torch(net, x):
         weight = net.layer.weight.detach().numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,13 +49,15 @@ class Snapshot:
     ----------
     kept : dict of str to Tensor
         Values of the parameters that were about to be written to.
-    lost : list of str
-        After :meth:`put_back`: what was changed and could not be put back.
+    lost, touched : list of str
+        After :meth:`put_back`: what was changed and could not be put back, and what was written to
+        and looks the same; in another format, that was a copy.
     """
 
     def __init__(self, model: torch.nn.Module, writes: Iterable[str] = ()) -> None:
         self.kept: dict[str, torch.Tensor] = {}
         self.lost: list[str] = []
+        self.touched: list[str] = []
         self._modules: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._containers: list[tuple[Any, Any]] = []
         self._empty: list[Any] = []
@@ -74,7 +77,8 @@ class Snapshot:
         self._probes = _Copies([_few(p.data) for p in self._parameters])
         self._tensors = [(t, t.detach()) for t in tensors.values()]
         self._values = _Copies([_dense(data) for _, data in self._tensors])
-        self._owners: dict[int, list[_Parameter]] | None = None
+        self._memory: list[tuple[int, int, _Parameter]] | None = None
+        self._starts: list[int] = []
         chosen = set(writes)
         for p in self._parameters:
             if p.name in chosen:
@@ -102,12 +106,19 @@ class Snapshot:
 
     def keep(self, tensor: torch.Tensor) -> None:
         """Copy the parameters that share memory with ``tensor``, which is about to be written."""
-        if self._owners is None:
-            self._owners = {}
-            for p in self._parameters:
-                self._owners.setdefault(_storage(p.data), []).append(p)
-        for p in self._owners.get(_storage(tensor), ()):
-            if p.name not in self.kept and not p.data.is_meta:
+        # It is asked at every operator that writes, and nearly always in vain.
+        try:
+            place = tensor.data_ptr()
+        except RuntimeError:  # sparse, or made of other tensors
+            return
+        if self._memory is None:
+            self._memory = sorted(_memory(self._parameters), key=lambda m: m[:2])
+            self._starts = [start for start, _, _ in self._memory]
+        last = bisect_right(self._starts, place) - 1
+        if last < 0 or self._memory[last][1] <= place:
+            return
+        for start, _, p in self._memory:
+            if start == self._starts[last] and p.name not in self.kept:
                 with torch._C._DisableTorchDispatch():  # noqa: SLF001 - it is no part of the model
                     self.kept[p.name] = _dense(p.data).clone()
 
@@ -145,8 +156,10 @@ class Snapshot:
             _rebind(t, p.data)
         if p.name in self.kept:
             _write(_dense(p.data), self.kept[p.name])
-        elif written or p.version != _version(t):
+        elif written:
             self.lost.append(p.name)
+        elif p.version != _version(t):
+            self.touched.append(p.name)
         if t.requires_grad != p.trained:
             t.requires_grad_(p.trained)
         t.grad = p.grad
@@ -298,10 +311,18 @@ def _dense(t: torch.Tensor) -> torch.Tensor:
     return t.as_strided(once, t.stride())
 
 
-def _storage(t: torch.Tensor) -> int:
-    if not _plain(t):
-        return 0
-    return int(t.untyped_storage()._cdata)  # noqa: SLF001 - data_ptr is 0 for many
+def _memory(parameters: list[_Parameter]) -> Iterator[tuple[int, int, _Parameter]]:
+    """Yield where the memory of each parameter begins and ends; several may share one."""
+    for p in parameters:
+        data = p.data
+        if not _plain(data) or data.is_meta:
+            continue
+        if data.storage_offset() == 0 and data.is_contiguous():
+            start = data.data_ptr()
+            yield start, start + data.numel() * data.element_size(), p
+        else:  # what it is a part of may be written as a whole
+            storage = data.untyped_storage()
+            yield storage.data_ptr(), storage.data_ptr() + storage.nbytes(), p
 
 
 def _version(t: torch.Tensor) -> int:

@@ -89,8 +89,6 @@ class TorchRunner:
         options.selection.check(n for n, _ in self.model.named_modules() if n)
         named = dict(self.model.named_parameters())
         writes = named if options.optimizer is not None else self.writes
-        # A run in another format writes to copies.
-        own = {n for n, p in named.items() if not self._converts(p)}
         snapshot = None
         try:
             with (
@@ -106,11 +104,9 @@ class TorchRunner:
                 args, kwargs = moved((inputs, dict(options.kwargs)), self.device, self.dtype)
                 _Run(self.model, recorder, options).step(args, kwargs)
         finally:
-            lost = [] if snapshot is None else snapshot.lost
-            self.lost = tuple(n for n in lost if n not in named or n in own)
-
-    def _converts(self, parameter: torch.Tensor) -> bool:
-        return self.dtype is not None and self.dtype != parameter.dtype
+            if snapshot is not None:
+                own = (n for n in snapshot.touched if self.dtype in (None, named[n].dtype))
+                self.lost = (*snapshot.lost, *own)
 
 
 class _Run:
