@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrate_kit.errors import MigrateError
+from migrate_kit.results import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,8 +106,8 @@ def load_weights(model: torch.nn.Module, path: Path, where: str) -> None:
         ) from error
     if fit.missing_keys or fit.unexpected_keys:
         raise MigrateError(
-            f"the weights do not fit: missing {_few(fit.missing_keys)}; "
-            f"unexpected {_few(fit.unexpected_keys)}",
+            f"the weights do not fit: missing {few(fit.missing_keys)}; "
+            f"unexpected {few(fit.unexpected_keys)}",
             where,
             f"name the builder of the very network that was saved, {_DIAGNOSE}",
         )
@@ -138,7 +139,7 @@ def _attribute(module: ModuleType, attribute: str, where: str) -> Callable[..., 
         raise MigrateError(
             f"{module.__name__} has no function {attribute!r}",
             where,
-            f"it has: {_few(names, 12)}",
+            f"it has: {few(names, 12)}",
         )
     return found  # type: ignore[no-any-return]
 
@@ -148,8 +149,3 @@ def _raised_in(error: Exception) -> str:
     if len(frames) < 2:  # the call itself was refused
         return ""
     return f"; raised in {Path(frames[-1].filename).name}, line {frames[-1].lineno}"
-
-
-def _few(names: list[Any], most: int = 3) -> str:
-    shown = ", ".join(str(name) for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "nothing"

@@ -110,6 +110,30 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "tensor"), counted(2000, "tensor")
+    ('1 tensor', '2,000 tensors')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def few(names: Iterable[object], most: int = 3) -> str:
+    """Return the first of a stranger's names and how many more there are, fit to be printed.
+
+    Examples
+    --------
+    >>> few(["conv1", "bn1", "conv2"], 2)
+    'conv1, bn1 and 1 more'
+    """
+    listed = [plain(str(name))[:80] for name in names]
+    shown = ", ".join(listed[:most])
+    return f"{shown} and {len(listed) - most} more" if len(listed) > most else shown or "nothing"
+
+
 # An attribute of a cell of text.
 LEFT = ' style="text-align:left"'
 

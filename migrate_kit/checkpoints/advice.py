@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from migrate_kit.checkpoints.load_rows import LOADED
 from migrate_kit.checkpoints.rules.attention import ASSUMED
 from migrate_kit.checkpoints.rules.gaps import SECOND_SET
-from migrate_kit.checkpoints.state import few
 from migrate_kit.checkpoints.structure import BY_NUMBERING, BY_ORDER, BY_SHAPE, BY_VALUE
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from migrate_kit.checkpoints.state import counted, dtypes_text, few, size_text
-from migrate_kit.results import Finding, Result, findings_html, plain, table_html
+from migrate_kit.checkpoints.state import dtypes_text, size_text
+from migrate_kit.results import Finding, Result, counted, few, findings_html, plain, table_html
 
 if TYPE_CHECKING:
     from pathlib import Path

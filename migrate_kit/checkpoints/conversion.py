@@ -61,10 +61,6 @@ class Conversion(Result):
         failed = [finding for finding in (p.finding() for p in proof) if finding]
         self.findings: list[Finding] = [*failed, *findings]
 
-    def save(self, project: Any, name: str | None = None) -> Any:
-        """Add what was done to the project's results, by default as ``conversion``."""
-        return super().save(project, name or "conversion")
-
     def to_dict(self) -> dict[str, Any]:
         """Return what a project keeps: no tensor."""
         return super().to_dict() | {

@@ -202,10 +202,6 @@ class LoadReport(Result):
             return ""
         return script(self._fit, placed, self._taken, self._line, self._allowed)
 
-    def save(self, project: Any, name: str | None = None) -> Any:
-        """Add it to the project's results, by default as ``load_report``."""
-        return super().save(project, name or "load_report")
-
     def show(self) -> Any:
         """Return the live view: both lists of names side by side."""
         from migrate_kit.widgets.pairing import PairingWidget

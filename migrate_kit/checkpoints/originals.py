@@ -8,14 +8,13 @@ import torch
 
 from migrate_kit.checkpoints.runs import copy_of, eval_mode
 from migrate_kit.checkpoints.settle import Settler, listen
-from migrate_kit.checkpoints.state import few
 from migrate_kit.checkpoints.structure import members, named_layers
 from migrate_kit.checkpoints.vocabulary import split_name
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.capture import capture
 from migrate_kit.layers.compare import LayerDiff, compare
 from migrate_kit.layers.runners.borrowed import one_thread
-from migrate_kit.results import Finding, number
+from migrate_kit.results import Finding, few, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from migrate_kit.checkpoints.proof import made
-from migrate_kit.checkpoints.state import Entry, StateDict, entry_of, few
+from migrate_kit.checkpoints.state import Entry, StateDict, entry_of
 from migrate_kit.errors import MigrateError
+from migrate_kit.results import few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

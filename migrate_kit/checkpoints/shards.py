@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migrate_kit.checkpoints.state import Contents, Entry, StateDict, few
+from migrate_kit.checkpoints.state import Contents, Entry, StateDict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, few
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.parameter import is_lazy
 
-from migrate_kit.checkpoints.state import entry_of, few
+from migrate_kit.checkpoints.state import entry_of
 from migrate_kit.checkpoints.vocabulary import split_name, vocabulary, words_of
 from migrate_kit.errors import MigrateError
+from migrate_kit.results import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence

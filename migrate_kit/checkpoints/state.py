@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from migrate_kit.results import Finding, plain
+from migrate_kit.results import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+
+    from migrate_kit.results import Finding
 
 
 @dataclass(frozen=True)
@@ -174,17 +176,6 @@ def size_text(count: int) -> str:
     return f"{size:.3g} TB"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "tensor"), counted(2, "tensor")
-    ('1 tensor', '2 tensors')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def dtypes_text(entries: Iterable[Entry]) -> str:
     """Return the dtypes in words, the commonest first.
 
@@ -195,10 +186,3 @@ def dtypes_text(entries: Iterable[Entry]) -> str:
     """
     counts = Counter(str(e.dtype).removeprefix("torch.") for e in entries)
     return ", ".join(f"{name} ({n})" for name, n in counts.most_common())
-
-
-def few(names: Iterable[object], most: int = 3) -> str:
-    """Return the first names and how many more there are, fit to be printed."""
-    listed = [plain(str(name))[:80] for name in names]
-    shown = ", ".join(listed[:most])
-    return f"{shown} and {len(listed) - most} more" if len(listed) > most else shown or "nothing"

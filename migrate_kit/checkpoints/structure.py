@@ -11,8 +11,7 @@ from migrate_kit.checkpoints.fit import Ambiguity, Fit, Pair, layers, needed
 from migrate_kit.checkpoints.naming import Kin, are_indices, kin, list_of, numbered, numbers_mislead
 from migrate_kit.checkpoints.orders import Run, Support, by_signature, in_order, support
 from migrate_kit.checkpoints.rules.layout import reshaped
-from migrate_kit.checkpoints.state import few
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -12,9 +12,9 @@ import torch
 
 from migrate_kit.checkpoints.checkpoint import Checkpoint
 from migrate_kit.checkpoints.load import load_checkpoint
-from migrate_kit.checkpoints.state import StateDict, few
+from migrate_kit.checkpoints.state import StateDict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding, plain
+from migrate_kit.results import Finding, few, plain
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from migrate_kit.checkpoints.formats.numpy_objects import ArrayState
 from migrate_kit.checkpoints.formats.pickles import Made
-from migrate_kit.checkpoints.state import Contents, Entry, StateDict, counted, few
+from migrate_kit.checkpoints.state import Contents, Entry, StateDict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding, plain
+from migrate_kit.results import Finding, counted, few, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

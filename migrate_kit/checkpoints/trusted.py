@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from migrate_kit.checkpoints.state import StateDict, few
+from migrate_kit.checkpoints.state import StateDict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, few
 
 if TYPE_CHECKING:
     from migrate_kit.checkpoints.checkpoint import Checkpoint

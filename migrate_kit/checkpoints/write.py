@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
-from migrate_kit.checkpoints.state import Entry, StateDict, few
+from migrate_kit.checkpoints.formats.safetensors_file import DTYPES
+from migrate_kit.checkpoints.state import Entry, StateDict
 from migrate_kit.errors import MigrateError, meant
 from migrate_kit.files import replacing
+from migrate_kit.results import few
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
-# safetensors' own names of the dtypes (its README, "Format").
+# What the safetensors library does not read, or only of late.
+_UNREADABLE = ("F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 _SAFETENSORS = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
-    torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8",
-    torch.bool: "BOOL", torch.complex64: "C64",
-    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
-}  # fmt: skip
+    getattr(torch, own): name
+    for name, (_, own) in DTYPES.items()
+    if own and name not in _UNREADABLE
+}
 FORMATS = ("safetensors", "torch", "torch-legacy", "mindspore")
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from migrate_kit.dtypes.op_rows import counted
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, counted
 
 if TYPE_CHECKING:
     from types import FrameType

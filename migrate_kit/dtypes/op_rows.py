@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from migrate_kit.dtypes.fixes import fix_for
 from migrate_kit.dtypes.lines import place, text_of
-from migrate_kit.results import Finding, Level
+from migrate_kit.results import Finding, Level, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,17 +65,6 @@ class OpRow:
     code: str
     note: str
     kind: str
-
-
-def counted(number: int, word: str) -> str:
-    """Return a number of things.
-
-    Examples
-    --------
-    >>> counted(1, "call"), counted(2, "call")
-    ('1 call', '2 calls')
-    """
-    return f"{number} {word}{'s' * (number != 1)}"
 
 
 def rows_of(records: Iterable[OpRecord], target: str) -> list[OpRow]:

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migrate_kit.dtypes.op_rows import STATUSES, OpRow, counted, problem_findings, remarks
+from migrate_kit.dtypes.op_rows import STATUSES, OpRow, problem_findings, remarks
 from migrate_kit.files import write_text
-from migrate_kit.results import Finding, Result, findings_html, number, plain, table_html
+from migrate_kit.results import Finding, Result, counted, findings_html, number, plain, table_html
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from migrate_kit.dtypes.baseline import baseline, measured_noise, refuse_stale
 from migrate_kit.dtypes.chips import Chip, find_chip
 from migrate_kit.dtypes.look import Seen, is_meta, look, recorder_for
 from migrate_kit.dtypes.numerics import ChipMode, RehearsedRunner
-from migrate_kit.dtypes.op_rows import OpRow, counted, rows_of
+from migrate_kit.dtypes.op_rows import OpRow, rows_of
 from migrate_kit.dtypes.rehearsal import Rehearsal, apart, largest_output
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.capture import RunOptions, capture
@@ -23,7 +23,7 @@ from migrate_kit.layers.noise import NoiseFloor
 from migrate_kit.layers.runners.snapshot import not_put_back
 from migrate_kit.layers.runners.torch_runner import TorchRunner
 from migrate_kit.layers.store import Trace
-from migrate_kit.results import Finding, number
+from migrate_kit.results import Finding, counted, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -89,14 +89,3 @@ def some(names: Iterable[str], most: int = 4, total: int | None = None) -> str:
     listed = list(names)
     more = (len(listed) if total is None else total) - min(most, len(listed))
     return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "error"), counted(2, "error")
-    ('1 error', '2 errors')
-    """
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from migrate_kit.environment.check import counted
+from migrate_kit.results import counted
 from migrate_kit.tables import read_table
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import migrate_kit as mk
 from migrate_kit.checkpoints.diagnose import diagnose
 from migrate_kit.checkpoints.state import StateDict
 from migrate_kit.errors import MigrateError
+from migrate_kit.project import Project
 from tests.checkpoints.diagnosed import randomized, small, unreadable
 
 STATE = randomized(small()).state_dict()
@@ -256,12 +257,10 @@ def test_names_with_line_ends_are_made_plain():
     assert "\x1b" not in str(report.findings)
 
 
-def test_what_it_keeps_in_a_project():
-    class Project:
-        def keep(self, result, name=None):
-            return name, result
-
-    assert diagnose(small(), STATE).save(Project())[0] == "load_report"
+def test_what_it_keeps_in_a_project(tmp_path):
+    project = Project("small", tmp_path, "ascend910b")
+    assert diagnose(small(), STATE).save(project) == "load_report"
+    assert project.results["load_report"]["model"] == "Sequential"
 
 
 # --- what is left alone ---------------------------------------------------------------------------

@@ -18,10 +18,9 @@ from migrate_kit.checkpoints.networks.darknet import EPSILON, DarknetNetwork
 from migrate_kit.checkpoints.proofs import opencv
 from migrate_kit.checkpoints.proofs.file import prove_file
 from migrate_kit.checkpoints.proofs.measured import Proof
-from migrate_kit.checkpoints.state import few
 from migrate_kit.checkpoints.write import write_state_dict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding, number
+from migrate_kit.results import Finding, few, number
 
 if TYPE_CHECKING:
     import os

@@ -12,10 +12,10 @@ from migrate_kit.checkpoints.load import load_checkpoint
 from migrate_kit.checkpoints.networks.mobilenet_v1 import network_of
 from migrate_kit.checkpoints.proofs.file import prove_file
 from migrate_kit.checkpoints.proofs.measured import Proof
-from migrate_kit.checkpoints.state import few, size_text
+from migrate_kit.checkpoints.state import size_text
 from migrate_kit.checkpoints.write import write_state_dict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, few
 
 if TYPE_CHECKING:
     from pathlib import Path

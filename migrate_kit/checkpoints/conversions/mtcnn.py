@@ -13,10 +13,9 @@ from migrate_kit.checkpoints.load import load_checkpoint
 from migrate_kit.checkpoints.networks.mtcnn import MTCNN
 from migrate_kit.checkpoints.proofs import mtcnn as proofs
 from migrate_kit.checkpoints.proofs.file import prove_file
-from migrate_kit.checkpoints.state import few
 from migrate_kit.checkpoints.write import write_state_dict
 from migrate_kit.errors import MigrateError, meant
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

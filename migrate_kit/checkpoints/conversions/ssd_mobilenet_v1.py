@@ -16,10 +16,9 @@ from migrate_kit.checkpoints.networks.ssd_mobilenet_v1 import SEEN, SIZE, Sizes,
 from migrate_kit.checkpoints.proofs.file import prove_file
 from migrate_kit.checkpoints.proofs.graph_run import GraphRun, plain_name
 from migrate_kit.checkpoints.proofs.measured import Proof
-from migrate_kit.checkpoints.state import few
 from migrate_kit.checkpoints.write import write_state_dict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from migrate_kit.checkpoints.state import StateDict, counted, few
-from migrate_kit.results import Finding
+from migrate_kit.checkpoints.state import StateDict
+from migrate_kit.results import Finding, counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,8 @@ from migrate_kit.checkpoints.formats.wire import (
     Wire,
     fits,
 )
-from migrate_kit.checkpoints.state import Contents, Entry, StateDict, counted
+from migrate_kit.checkpoints.state import Contents, Entry, StateDict
+from migrate_kit.results import counted
 
 if TYPE_CHECKING:
     from migrate_kit.checkpoints.formats.source import Source

@@ -14,9 +14,9 @@ import torch
 from migrate_kit.checkpoints.formats.darknet_cfg import read_cfg
 from migrate_kit.checkpoints.formats.darknet_layers import HEADS
 from migrate_kit.checkpoints.formats.darknet_sections import plan_network
-from migrate_kit.checkpoints.state import Contents, Entry, StateDict, few
+from migrate_kit.checkpoints.state import Contents, Entry, StateDict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, few
 from migrate_kit.tables import read_table
 
 if TYPE_CHECKING:

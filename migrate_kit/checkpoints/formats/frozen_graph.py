@@ -20,9 +20,9 @@ from migrate_kit.checkpoints.formats.wire import (
     Wire,
     fits,
 )
-from migrate_kit.checkpoints.state import Contents, Entry, StateDict, counted, few
+from migrate_kit.checkpoints.state import Contents, Entry, StateDict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ import torch
 from migrate_kit.checkpoints.formats import hdf5_reader
 from migrate_kit.checkpoints.formats.beside import left_out, set_apart
 from migrate_kit.checkpoints.formats.numpy_objects import entry_of_array
-from migrate_kit.checkpoints.state import Contents, Entry, StateDict, few
-from migrate_kit.results import Finding
+from migrate_kit.checkpoints.state import Contents, Entry, StateDict
+from migrate_kit.results import Finding, few
 
 if TYPE_CHECKING:
     from migrate_kit.checkpoints.formats.source import Source

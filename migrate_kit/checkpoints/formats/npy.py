@@ -13,9 +13,9 @@ import numpy as np
 from migrate_kit.checkpoints.formats import pickle_file
 from migrate_kit.checkpoints.formats.numpy_objects import entry_of_array
 from migrate_kit.checkpoints.formats.zip_members import first_member, members, place, unpack
-from migrate_kit.checkpoints.state import Contents, Entry, StateDict, few
+from migrate_kit.checkpoints.state import Contents, Entry, StateDict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, few
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,8 @@ from migrate_kit.checkpoints.formats.beside import (
 )
 from migrate_kit.checkpoints.formats.onnx_tensor import Tensors
 from migrate_kit.checkpoints.formats.wire import BYTES, VARINT, Field, Wire, fits
-from migrate_kit.checkpoints.state import Contents, Entry, StateDict, counted
-from migrate_kit.results import Finding, plain
+from migrate_kit.checkpoints.state import Contents, Entry, StateDict
+from migrate_kit.results import Finding, counted, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ _MOST_BRACKETS = 3_000_000
 _LONGEST_VALUE = 200
 _MOST_EXTRAS = 100
 # Bits and PyTorch's name. Of what is smaller than a byte PyTorch has no tensor of single values.
-_DTYPES: Final = {
+DTYPES: Final = {
     "F64": (64, "float64"),
     "F32": (32, "float32"),
     "F16": (16, "float16"),
@@ -69,7 +69,7 @@ def read(source: Source) -> Contents:
     entries: dict[str, Entry] = {}
     without: dict[str, str] = {}
     for name, (dtype, shape, begin, _) in parsed.items():
-        kind = getattr(torch, _DTYPES[dtype][1] or "none", None)
+        kind = getattr(torch, DTYPES[dtype][1] or "none", None)
         if isinstance(kind, torch.dtype):
             entries[name] = source.entry(kind, shape, start + begin, f"{name[:80]!r}")
         else:
@@ -86,7 +86,7 @@ def _check_places(source: Source, parsed: dict[str, _Parsed], start: int) -> Non
     for name, (dtype, shape, begin, end) in sorted(parsed.items(), key=lambda item: item[1][2:]):
         if begin != at:
             raise source.damaged(f"{name[:80]!r} begins at {begin:,}, where {at:,} is next")
-        if source.checked_count(shape, name[:80]) * _DTYPES[dtype][0] != (end - begin) * 8:
+        if source.checked_count(shape, name[:80]) * DTYPES[dtype][0] != (end - begin) * 8:
             raise source.damaged(f"{name[:80]!r} has {end - begin:,} bytes and the shape {shape}")
         source.view(start + begin, end - begin, f"{name[:80]!r}")
         at = end
@@ -129,7 +129,7 @@ def _parsed(source: Source, name: str, value: Any) -> _Parsed:
     numbers = [begin, end, *shape] if isinstance(shape, list) else [None]
     if any(type(n) is not int or n < 0 for n in numbers) or end < begin:
         raise source.damaged(f"{name[:80]!r} has no sound shape or place")
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise source.damaged(f"{name[:80]!r} has the unknown dtype {str(dtype)[:40]!r}")
     return dtype, tuple(shape), begin, end
 

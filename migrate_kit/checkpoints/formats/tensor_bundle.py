@@ -14,9 +14,9 @@ from migrate_kit.checkpoints.formats.source import Source
 from migrate_kit.checkpoints.formats.sstable import Table, is_table
 from migrate_kit.checkpoints.formats.tf_tensor import NO_NUMBERS, dtype_of, shape_of
 from migrate_kit.checkpoints.formats.wire import BYTES, FIXED32, VARINT, Field, Wire
-from migrate_kit.checkpoints.state import Contents, Entry, StateDict, counted, few
+from migrate_kit.checkpoints.state import Contents, Entry, StateDict
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding, plain
+from migrate_kit.results import Finding, counted, few, plain
 
 if TYPE_CHECKING:
     import torch

@@ -45,7 +45,6 @@ class _Stream:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.storages: dict[str, Storage] = {}
-        self._views: list[tuple[Storage, str, int]] = []
 
     def read(self) -> tuple[Any, list[str]]:
         """Return what was saved, and the names it wanted."""

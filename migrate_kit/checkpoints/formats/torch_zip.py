@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from migrate_kit.checkpoints.formats.pickles import UnsoundPickleError, read_pickle
 from migrate_kit.checkpoints.formats.torch_objects import Storage, constructors, storage_type
 from migrate_kit.checkpoints.formats.zip_members import MAGIC, first_member, members, place
-from migrate_kit.checkpoints.state import Contents, few
 from migrate_kit.checkpoints.tree import contents_of
 from migrate_kit.errors import MigrateError
-from migrate_kit.results import Finding
+from migrate_kit.results import Finding, few
 
 if TYPE_CHECKING:
     import torch
 
     from migrate_kit.checkpoints.formats.source import Source
+    from migrate_kit.checkpoints.state import Contents
 
 FORMAT = "torch zip"
 

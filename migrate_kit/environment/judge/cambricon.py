@@ -7,7 +7,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from migrate_kit.environment import compat
-from migrate_kit.environment.check import Check, counted, some
+from migrate_kit.environment.check import Check, some
+from migrate_kit.results import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
