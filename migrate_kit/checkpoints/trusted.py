@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any
 
+from migrate_kit.checkpoints.formats import pickle_file
 from migrate_kit.checkpoints.state import StateDict
 from migrate_kit.errors import MigrateError
 from migrate_kit.results import Finding, few
@@ -23,10 +25,15 @@ def run_pickle(checkpoint: Checkpoint) -> None:
     import torch
 
     try:
-        loaded: Any = torch.load(checkpoint.path, map_location="cpu", weights_only=False)
+        if checkpoint.format == pickle_file.FORMAT:
+            with checkpoint.path.open("rb") as file:
+                loaded: Any = pickle.load(file)  # noqa: S301 - the user's explicit word
+        else:
+            loaded = torch.load(checkpoint.path, map_location="cpu", weights_only=False)
     except Exception as error:
+        said = str(error).partition("\n")[0][:200]
         raise MigrateError(
-            f"its code fails here: {type(error).__name__}: {str(error).splitlines()[0][:200]}",
+            f"its code fails here: {type(error).__name__}: {said}",
             str(checkpoint.path),
             f"put what it asks for on the path ({few(checkpoint.wanted, 6)}), or leave out "
             "trust=True: the tensors are read without it",

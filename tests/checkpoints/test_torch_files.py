@@ -312,6 +312,36 @@ def test_trust_runs_the_code_and_says_so(tmp_path):
     assert "its code was run" in found.findings[-1].what
 
 
+def test_trust_runs_a_bare_pickle_too(tmp_path):
+    saved = {"args": argparse.Namespace(lr=0.1), "w": torch.ones(2)}
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(saved))
+    assert load_checkpoint(tmp_path / "a.pkl").object is None
+    assert load_checkpoint(tmp_path / "a.pkl", trust=True).object["args"].lr == 0.1
+
+
+class Fails:
+    """Its pickle fails without a word."""
+
+    def __reduce__(self):
+        return fail, ()
+
+
+def fail():
+    raise ValueError
+
+
+@pytest.mark.parametrize(
+    "save", [torch.save, lambda saved, path: path.write_bytes(pickle.dumps(saved))]
+)
+def test_code_that_fails_is_one_clear_error(tmp_path, save):
+    save({"w": torch.ones(2), "x": Fails()}, tmp_path / "a.pth")
+    assert load_checkpoint(tmp_path / "a.pth").state_dict["w"].sum() == 2
+    with pytest.raises(MigrateError, match="its code fails here: ValueError") as caught:
+        load_checkpoint(tmp_path / "a.pth", trust=True)
+    assert "Fails" not in caught.value.what
+    assert "fail" in caught.value.fix
+
+
 def test_shards(tmp_path):
     import json
 
