@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from migrate_kit.layers.rows import LayerRow
 
 # In the order in which they use each other.
-_SCRIPTS = ("text.js", "draw.js", "detail.js", "grid.js", "layer_diff.js")
+_SCRIPTS = ("text.js", "draw.js", "detail.js", "list_keys.js", "grid.js", "layer_diff.js")
 _NUMBERS = ("R", "rel_l2", "max_abs", "bits", "rho")
 _WORDS = ("kind", "shape", "channel", "verdict", "origin", "arithmetic")
 _PAGE_LIMITS = Limits(rows=32, columns=96, bins=48, points=800, extremes=50, worst=10)

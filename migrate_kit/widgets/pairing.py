@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SCRIPTS = (
     "text.js",
     "clipboard.js",
+    "list_keys.js",
     "pairing_text.js",
     "pairing_rows.js",
     "pairing_list.js",

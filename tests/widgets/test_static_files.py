@@ -2,10 +2,10 @@
 
 import pytest
 
-from migrate_kit.widgets import environment, explain, layer_diff, view
+from migrate_kit.widgets import environment, explain, layer_diff, pairing, view
 
 ROOMS = pytest.mark.parametrize(
-    "room", [environment, explain, layer_diff], ids=lambda r: r.__name__.rsplit(".", 1)[-1]
+    "room", [environment, explain, layer_diff, pairing], ids=lambda r: r.__name__.rsplit(".", 1)[-1]
 )
 
 

@@ -321,12 +321,9 @@ class Grid {
 
   rowKey(key) {
     const at = this.place(this.selected);
-    const page = Math.max(1, Math.floor((this.el.clientHeight - HEAD_H) / ROW_H) - 1);
-    const last = this.order.length - 1;
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page,
-      Home: 0, End: last }[key];
+    const to = placeAfter(key, this, Math.floor((this.el.clientHeight - HEAD_H) / ROW_H));
     if (key === "ArrowUp" && at <= 0) this.moveHead(Math.max(0, this.headAt));
-    else if (to !== undefined) this.go(Math.min(last, Math.max(0, to)));
+    else if (to !== undefined) this.go(to);
     else if ((key === "Enter" || key === " ") && at >= 0) this.on.select(this.selected, true);
     else if (key === "Escape") this.on.escape();
     else if (key === "ArrowLeft") this.el.scrollLeft -= 60;

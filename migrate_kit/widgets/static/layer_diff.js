@@ -194,17 +194,7 @@ function render({ model, el }) {
   });
   bar.text.addEventListener("input", filter, { signal });
   for (const s of [bar.verdict, bar.channel]) s.addEventListener("change", filter, { signal });
-  bar.el.addEventListener("keydown", (e) => {
-    if (e.key === "Escape") {
-      e.preventDefault();
-      clearFilter();
-    } else if (e.key === "ArrowDown" && e.target === bar.text) {
-      e.preventDefault();
-      grid.el.focus();
-      if (grid.place(grid.selected) < 0) grid.go(0);
-    }
-    e.stopPropagation();
-  }, { signal });
+  barKeys(bar, grid, clearFilter, signal);
   grid.listen(signal);
   pane.listen(signal);
   model.on("change:selected", onSelected);

@@ -110,7 +110,7 @@ function render({ model, el }) {
   const say = (text) => { status.textContent = text; };
   const list = new PairList(table, uid, { select, escape: clearFilter,
     detail: (i) => detailNode(table, i, copy, signal) });
-  const root = node("div", { class: "mk-root mk-pairing" }, findingsNode(table), bar.el, list.el,
+  const root = node("div", { class: "mk-pairing" }, findingsNode(table), bar.el, list.el,
     node("div", { class: "mk-pair-below" }, status, tally), kept);
 
   // --- which rows ---
@@ -181,17 +181,7 @@ function render({ model, el }) {
   for (const { filter: next, button } of bar.chips) {
     button.addEventListener("click", () => show(next), { signal });
   }
-  bar.el.addEventListener("keydown", (e) => {
-    if (e.key === "Escape") {
-      e.preventDefault();
-      clearFilter();
-    } else if (e.key === "ArrowDown" && e.target === bar.text) {
-      e.preventDefault();
-      list.el.focus();
-      if (list.place(list.selected) < 0) list.go(0);
-    }
-    e.stopPropagation();
-  }, { signal });
+  barKeys(bar, list, clearFilter, signal);
   list.listen(signal);
   model.on("change:selected", onSelected);
 

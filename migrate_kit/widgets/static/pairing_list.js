@@ -246,11 +246,8 @@ class PairList {
 
   rowKey(key) {
     const at = this.place(this.selected);
-    const page = Math.max(1, Math.floor((this.el.clientHeight - HEAD_H) / ROW_H) - 1);
-    const last = this.order.length - 1;
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page,
-      Home: 0, End: last }[key];
-    if (to !== undefined) this.go(Math.min(last, Math.max(0, to)));
+    const to = placeAfter(key, this, Math.floor((this.el.clientHeight - HEAD_H) / ROW_H));
+    if (to !== undefined) this.go(to);
     else if (key === "Escape") {
       if (this.open >= 0) this.close();
       else this.on.escape();
