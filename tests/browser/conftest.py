@@ -231,3 +231,25 @@ def bare(page: Page) -> Iterator[Callable[..., Bare]]:
 def widget(bare: Callable[..., Bare]) -> Bare:
     """Open 500 layers, every one with tensors."""
     return bare(FakeDiff(rows_of(), tensors_of()))
+
+
+@pytest.fixture
+def scan(page: Page) -> Callable[[int], None]:
+    """Return a check that axe-core finds nothing wrong in #here, and that it did look."""
+    place = ROOT / "build/npm/node_modules/axe-core/axe.min.js"
+    axe = Path(os.environ.get("MIGRATE_KIT_AXE", place))
+    if not axe.exists():
+        pytest.skip("no axe-core: npm install --prefix build/npm axe-core@4.14.1")
+
+    def scan_(more_rules_than: int) -> None:
+        if not page.evaluate("'axe' in window"):
+            page.add_script_tag(path=axe)
+        found = page.evaluate("axe.run('#here')")
+        wrong = [
+            (v["id"], v["help"], [(n["target"], n["failureSummary"]) for n in v["nodes"]][:3])
+            for v in found["violations"]
+        ]
+        assert wrong == []
+        assert len(found["passes"]) > more_rules_than
+
+    return scan_

@@ -183,3 +183,15 @@ class Notebook:
     def run_all(self) -> None:
         self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
         self.wait_until_idle()
+
+    def type_everywhere_in(self, view: Any) -> None:
+        """Type letters in every part of a view; none may become a command of the notebook."""
+        cells = self.page.locator(".jp-Notebook .jp-Cell")
+        before = cells.count()
+        for stop in view.locator("[data-lm-suppress-shortcuts]").all():
+            if stop.is_visible():
+                stop.focus()
+                for key in "abdd":
+                    self.page.keyboard.press(key)
+        self.page.wait_for_timeout(300)
+        assert cells.count() == before
