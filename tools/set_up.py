@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-# .venv takes 6.6 GB on x86_64, where torch brings the CUDA libraries, and pip needs room to unpack.
-GIGABYTES = 8
+# .venv takes 9.2 GB on x86_64, where torch brings the CUDA libraries, and pip needs room to unpack.
+GIGABYTES = 11
 
 
 def main() -> None:
