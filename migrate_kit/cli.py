@@ -11,7 +11,14 @@ import typer
 
 import migrate_kit as mk
 from migrate_kit import cli_weights
-from migrate_kit.cli_text import answer_lines, finding_lines, one_line, operator_table, row_table
+from migrate_kit.cli_text import (
+    answer_lines,
+    finding_lines,
+    folded,
+    one_line,
+    operator_table,
+    row_table,
+)
 from migrate_kit.environment.doctor_command import EXIT_CODES, examine
 from migrate_kit.environment.terminal import print_anything
 from migrate_kit.errors import MigrateError
@@ -171,6 +178,8 @@ def rehearse(
 ) -> None:
     """Run the project's model as an NPU would that is not there.
 
+    At a terminal long lines are folded; in a pipe each finding is one line.
+
     Exit code: 0 nothing is refused, 1 something is, 2 wrong use, 3 a fault of this program.
     """
     opened = mk.open_project(path, target=target)
@@ -182,8 +191,9 @@ def rehearse(
         numbers=numbers,
         store=opened.store("rehearsal"),
     )
-    typer.echo(repr(found))
-    for line in [*(operator_table(found.rows) if every else ()), *finding_lines(found.findings)]:
+    said = finding_lines(found.findings)
+    table = operator_table(found.rows) if every else []
+    for line in folded([repr(found), *table, *said]):
         typer.echo(line)
     if csv is not None:
         typer.echo(f"wrote {found.to_csv(csv)}")

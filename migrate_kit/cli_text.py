@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import shutil
+import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 from migrate_kit.results import number, plain
@@ -42,8 +46,38 @@ def row_table(rows: Iterable[LayerRow]) -> list[str]:
 def operator_table(rows: Iterable[OpRow]) -> list[str]:
     """Return a header and one line an operator, dtypes and line of code."""
     head = ("operator", "dtypes", "status", "calls", "where")
-    cells = [(r.op, r.dtypes, r.status, str(r.count), plain(r.where or r.module)) for r in rows]
+    cells = [
+        (
+            plain(r.op) + (" (backward)" if r.backward else ""),
+            _runs(r.dtypes),
+            r.status,
+            str(r.count),
+            plain(r.where or r.module),
+        )
+        for r in rows
+    ]
     return _aligned([head, *cells])
+
+
+def _runs(dtypes: str) -> str:
+    """Say a dtype once where several tensors in a row have it."""
+    counted = [(d, len(list(same))) for d, same in itertools.groupby(dtypes.split())]
+    return " ".join(d if n == 1 else f"{n}x{d}" for d, n in counted)
+
+
+def folded(lines: Iterable[str]) -> list[str]:
+    """Return lines for standard output: folded between words where that is a terminal.
+
+    In a pipe a line stays whole, for whoever searches it. A minus is one that can be typed.
+    """
+    typed = [line.replace("\N{MINUS SIGN}", "-") for line in lines]
+    if not sys.stdout.isatty():
+        return typed
+    width = max(40, shutil.get_terminal_size().columns)
+    fold = textwrap.TextWrapper(
+        width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    return [part for line in typed for part in fold.wrap(line) or [""]]
 
 
 def tensor_table(entries: Iterable[tuple[str, Entry]]) -> list[str]:

@@ -125,5 +125,26 @@ def named_target(name: str) -> Target | None:
     return None
 
 
+def answered_for(name: str, answers: str) -> Target | None:
+    """Return the target of a name where the tables of another one answer for it.
+
+    Parameters
+    ----------
+    name : str
+        What was asked for.
+    answers : str
+        The target whose tables are used.
+
+    Examples
+    --------
+    >>> answered_for("Atlas 800T A3", "ascend910b").name
+    'ascend910_93'
+    >>> answered_for("Ascend310P3", "ascend310p") is None
+    True
+    """
+    found = named_target(name)
+    return None if found is None or found.name == answers else found
+
+
 def _plain(name: str) -> str:
     return " ".join(name.lower().split()) if isinstance(name, str) else ""

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from migrate_kit.dtypes.lines import UserCode, module_of
+from migrate_kit.dtypes.lowered import Lowered
 from migrate_kit.dtypes.parting import drops, fused, given_to, in_parts
 from migrate_kit.dtypes.planned import PlannedMode
+from migrate_kit.dtypes.support import LOWERED
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.arguments import walk
 from migrate_kit.tables import read_table
@@ -102,6 +104,9 @@ class OpRecorder(PlannedMode):
         self._verdict, self.fuses = verdict, fuses_attention
         self._verdicts: dict[tuple[Any, ...], Any] = {}
         self._user = UserCode()
+        self._lowered = Lowered()
+        # Operators that only an NPU has whole.
+        self._wholes: set[Any] = set()
         self._made: dict[int, Where] = {}
         self._watching = False
         self._backward = False
@@ -114,6 +119,7 @@ class OpRecorder(PlannedMode):
         del types
         kwargs = kwargs or {}
         what, name, writes = self._planned(func)
+        there: tuple[Any, ...] = ()
         if writes and self.writing is not None:
             self._about_to_write(writes, args, kwargs)
         if what == _RECORD:
@@ -124,22 +130,26 @@ class OpRecorder(PlannedMode):
                     result = in_parts(given_to(func, args, kwargs))
                 # Under autograd another operator stands here, which keeps more for its backward.
                 return result if str(func) == _SDPA else func(*args, **kwargs)
-            dtypes = _dtypes(args, kwargs)
+            dtypes = dtypes_of(args, kwargs)
             if not dtypes:  # it makes a tensor from nothing
                 result = func(*args, **kwargs)
-                self._note(func, name, _dtypes((result,), {}), (result,))
+                self._note(func, name, dtypes_of((result,), {}), (result,))
                 return result
-            self._note(func, name, dtypes, (args, kwargs))
+            there = dtypes
+            if torch.float64 in dtypes:
+                there = self._lowered.names(name, args, kwargs, dtypes, autograd=self._backward)
+            self._note(func, name, there, (args, kwargs))
         elif what == _DECOMPOSE:
             if any(isinstance(a, torch.Tensor) and a.is_nested for a in args):
                 raise self._nested(name)
             with self:
                 return _in_its_parts(func, args, kwargs)
         try:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
         except Exception:
             self.failed = name
             raise
+        return self._lowered.made(there, result) if LOWERED in there else result
 
     def _plan(self, func: Any) -> _Plan:
         if not isinstance(func, torch._ops.OpOverload):  # noqa: SLF001
@@ -154,6 +164,8 @@ class OpRecorder(PlannedMode):
         )
         if composite and whole is None:
             return _DECOMPOSE, name, ()
+        if composite:
+            self._wholes.add(func)
         written: list[int | str] = [
             a.name if a.kwarg_only else position
             for position, a in enumerate(func._schema.arguments)  # noqa: SLF001
@@ -177,7 +189,7 @@ class OpRecorder(PlannedMode):
                 if isinstance(tensor, torch.Tensor):
                     self.writing(tensor)
 
-    def _note(self, func: Any, name: str, dtypes: tuple[torch.dtype, ...], tensors: Any) -> None:
+    def _note(self, func: Any, name: str, dtypes: tuple[Any, ...], tensors: Any) -> None:
         # Python is slow between convolutions that empty the caches: as little as possible of it.
         if self._backward:
             made = self._forward_of(torch._C._current_autograd_node())  # noqa: SLF001
@@ -195,7 +207,10 @@ class OpRecorder(PlannedMode):
             if self._watching:
                 self._remember(frame)
                 return
-            key = (func, dtypes, 0 if frame is None else (id(frame.f_code), frame.f_lasti))
+            line = 0 if frame is None else (id(frame.f_code), frame.f_lasti)
+            # Its parts are known again by their module, where the host computes it.
+            module = self._module(sys._getframe(2)) if func in self._wholes else ""  # noqa: SLF001
+            key = (func, dtypes, line, module)
             record = self.records.get(key)
             where = self._where(frame) if record is None else record.where
         if record is not None:
@@ -205,8 +220,11 @@ class OpRecorder(PlannedMode):
         if self._noticed is not None:
             self._noticed(record)
 
+    def _module(self, frame: FrameType | None) -> str:
+        return self.module or module_of(frame, self.names)
+
     def _where(self, frame: FrameType | None) -> Where:
-        module = self.module or module_of(sys._getframe(1), self.names)  # noqa: SLF001
+        module = self._module(sys._getframe(1))  # noqa: SLF001
         if frame is None:
             return Where(None, 0, module)
         return Where(frame.f_code, _line(frame.f_code, frame.f_lasti), module)
@@ -218,9 +236,7 @@ class OpRecorder(PlannedMode):
         if number not in self._made:
             self._made[number] = self._where(frame)
 
-    def _new(
-        self, name: str, dtypes: tuple[torch.dtype, ...], tensors: Any, where: Where
-    ) -> OpRecord:
+    def _new(self, name: str, dtypes: tuple[Any, ...], tensors: Any, where: Where) -> OpRecord:
         names = tuple(str(d).removeprefix("torch.") for d in dtypes)
         found = [t for _, t in walk(tensors)]
         if any(t.is_nested for t in found):
@@ -233,7 +249,7 @@ class OpRecorder(PlannedMode):
         return OpRecord(name, names, shapes, where, self._backward, verdict)
 
     def _nested(self, name: str) -> MigrateError:
-        module = self.module or module_of(sys._getframe(1), self.names)  # noqa: SLF001
+        module = self._module(sys._getframe(1))  # noqa: SLF001
         return MigrateError(
             f"a nested tensor reaches {name}: no table says what an NPU does with one",
             f"layer {module}" if module else "",
@@ -300,7 +316,7 @@ def _line(code: CodeType, instruction: int) -> int:
     return code.co_firstlineno
 
 
-def _dtypes(args: Any, kwargs: dict[str, Any]) -> tuple[torch.dtype, ...]:
+def dtypes_of(args: Any, kwargs: dict[str, Any]) -> tuple[torch.dtype, ...]:
     """Return the dtypes of an operator's tensors in order, then the one it was asked for."""
     found = []
     for a in args:

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep  # torchvision begins like it
 _OURS = str(Path(__file__).parents[1]) + os.sep
-_RECORDER = str(Path(__file__).with_name("coverage.py"))
+# Modules of this package that stand between an operator and the line that calls it.
+_BETWEEN = {str(Path(__file__).with_name(f"{name}.py")) for name in ("coverage", "numerics")}
 # Libraries whose functions stand for operators: the line that calls them is the one to change.
 _OPERATOR_LIBRARIES = re.compile(r"[/\\](?:torchvision[/\\]ops[/\\](?!misc)|einops[/\\])")
 _LIBRARY, _USER, _END = range(3)
+# The name of the place where a loss is computed, which is in no module.
+LOSS = "(loss)"
 
 
 class UserCode:
@@ -50,7 +53,7 @@ class UserCode:
 def module_of(frame: FrameType | None, names: dict[int, str]) -> str:
     """Return the name of the innermost module whose code is running, by the ids of modules."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith(_OURS) and frame.f_code.co_filename != _RECORDER:
+        if frame.f_code.co_filename.startswith(_OURS) and frame.f_code.co_filename not in _BETWEEN:
             break
         owner = frame.f_locals.get("self")
         if isinstance(owner, torch.nn.Module) and id(owner) in names:
@@ -61,7 +64,7 @@ def module_of(frame: FrameType | None, names: dict[int, str]) -> str:
 
 def _kind(filename: str) -> int:
     if filename.startswith(_OURS):
-        return _LIBRARY if filename == _RECORDER else _END
+        return _LIBRARY if filename in _BETWEEN else _END
     if filename.startswith((_TORCH, "<")) and not filename.startswith("<ipython"):
         return _LIBRARY
     return _LIBRARY if _OPERATOR_LIBRARIES.search(filename) else _USER

@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from migrate_kit.dtypes.coverage import OpRecord, OpRecorder, below_autograd
 from migrate_kit.dtypes.elsewhere import Elsewhere
 from migrate_kit.dtypes.fixes import fix_for
-from migrate_kit.dtypes.lines import place, text_of
+from migrate_kit.dtypes.lines import LOSS, place, text_of
 from migrate_kit.dtypes.support import lookup
 from migrate_kit.errors import MigrateError
 from migrate_kit.layers.runners.borrowed import moved, random_state, without_collector
@@ -26,9 +26,19 @@ if TYPE_CHECKING:
 
     from migrate_kit.dtypes.chips import Chip
     from migrate_kit.layers.capture import RunOptions
+    from migrate_kit.targets import Target
 
 
-def recorder_for(model: torch.nn.Module, chip: Chip, *, stop: bool) -> OpRecorder:
+def refuses(chip: Chip, asked_for: Target | None) -> str:
+    """Name a chip where it refuses, and the one that was asked for if that is another."""
+    if asked_for is None:
+        return chip.target
+    return f"{chip.target}, whose tables answer for {asked_for.name},"
+
+
+def recorder_for(
+    model: torch.nn.Module, chip: Chip, *, stop: bool, asked_for: Target | None = None
+) -> OpRecorder:
     """Return a recorder that asks the tables of ``chip``; ``stop`` raises where they refuse."""
 
     def refuse(record: OpRecord) -> None:
@@ -38,7 +48,8 @@ def recorder_for(model: torch.nn.Module, chip: Chip, *, stop: bool) -> OpRecorde
         layer = f"layer {module}" if module else ""
         ok = tuple(record.verdict.dtypes_ok)
         raise MigrateError(
-            f"{chip.target} has no kernel for {record.op} on {' '.join(record.dtypes)}",
+            f"{refuses(chip, asked_for)} has no kernel for {record.op} on"
+            f" {' '.join(record.dtypes)}",
             ", ".join(t for t in (place(code, line), text_of(code, line), layer) if t),
             fix_for("refused", record.op, record.dtypes, chip.target, ok),
         )
@@ -138,7 +149,7 @@ class _Run:
         with random_state(self.options.seed), grad, self.recorder:
             self.output = self.model(*args, **kwargs)
             if self.options.loss is not None:
-                self.recorder.module = "(loss)"
+                self.recorder.module = LOSS
                 self.options.loss(self.output)
 
     def backward(self) -> None:
@@ -149,7 +160,7 @@ class _Run:
         with parts, random_state(self.options.seed), torch.enable_grad():
             with self.recorder.noting_forward():
                 output = self.model(*args, **kwargs)
-                self.recorder.module = "(loss)"
+                self.recorder.module = LOSS
                 if loss is not None:
                     value = loss(output)
             if loss is None:

@@ -7,6 +7,7 @@ rounding to it, which is what the noise floor measures.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
+from migrate_kit.dtypes.host import OnHost
+from migrate_kit.dtypes.operands import FP16_MAX, round_operand
 from migrate_kit.dtypes.planned import PlannedMode
-from migrate_kit.errors import MigrateError
 from migrate_kit.layers.arguments import walk
 from migrate_kit.layers.runners.torch_runner import TorchRunner
 
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
     from migrate_kit.dtypes.chips import Chip
     from migrate_kit.layers.capture import Recorder, RunOptions, Source
 
-FP16_MAX: Final = 65504.0
-# Small enough for a processor's cache and for torch to stay on one thread (its grain is 2^15:
-# joining threads for so little costs more than the work), large enough that the calls do not count.
-_CHUNK: Final = 1 << 15
 # Which arguments are the factors of the products. Two vectors (dot) keep float32: aclnnMatmul.md.
 _FACTORS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "aten::convolution": ("conv", (0, 1)),
@@ -81,81 +79,6 @@ _MAKERS: Final = (
 _MOVES: Final = frozenset(f"aten::{name}" for name in _MAKERS)
 
 
-def round_operand(
-    x: torch.Tensor, form: str, *, hf32_bits: int = 11, saturate: bool = False
-) -> torch.Tensor:
-    """Round float32 values to what a matrix unit takes, and give them back as float32.
-
-    Parameters
-    ----------
-    x : Tensor
-        float32, of any shape; the result has its shape and, where it is dense, its strides.
-    form : {"fp32", "HF32", "fp16", "bf16"}
-        HF32 rounds the mantissa to ``hf32_bits`` stored bits, ties to even.
-    saturate : bool
-        float16 beyond 65504 becomes 65504 and NaN becomes 0, in place of Inf and NaN.
-
-    Returns
-    -------
-    Tensor
-
-    Raises
-    ------
-    MigrateError
-        If there is no such format.
-
-    Examples
-    --------
-    >>> import torch
-    >>> round_operand(torch.tensor([1 + 2**-11, 1 + 2**-13]), "HF32").tolist()
-    [1.00048828125, 1.0]
-    >>> round_operand(torch.tensor([1e6]), "fp16", saturate=True).item()
-    65504.0
-    """
-    if form == "fp32":
-        return x
-    if form == "fp16" and saturate:
-        return x.clamp(-FP16_MAX, FP16_MAX).half().float().nan_to_num_(nan=0.0)
-    if form == "fp16":
-        return x.half().float()
-    if form == "bf16":
-        return x.bfloat16().float()
-    if form != "HF32":
-        raise MigrateError(
-            f"no format {form!r}", "round_operand(form=)", "HF32, fp16, bf16 or fp32"
-        )
-    out = torch.empty_like(x)
-    if out.stride() != x.stride():  # there are gaps between its values, or some are the same
-        x = x.contiguous()
-        out = torch.empty_like(x)
-    flat, row = (t.as_strided((t.numel(),), (1,)) for t in (x.detach(), out))
-    _round_row(flat, row, hf32_bits)
-    return out
-
-
-def _round_row(x: torch.Tensor, out: torch.Tensor, bits: int) -> None:
-    """Round a row as :func:`migrate_kit.layers.formats.round_mantissa` does, in a quarter the time.
-
-    The bits are shifted in a scratch that stays in the cache, so that memory is read once and
-    written once.
-    """
-    drop = 23 - bits
-    half, mask = (1 << (drop - 1)) - 1, ~((1 << drop) - 1)
-    i, o = x.view(torch.int32), out.view(torch.int32)
-    scratch = torch.empty(min(_CHUNK, i.numel()), dtype=torch.int32)
-    for start in range(0, i.numel(), _CHUNK):
-        part = i[start : start + _CHUNK]
-        work = scratch[: part.numel()]
-        torch.bitwise_right_shift(part, drop, out=work)
-        work.bitwise_and_(1).add_(part).add_(half)
-        torch.bitwise_and(work, mask, out=o[start : start + _CHUNK])
-        values = x[start : start + _CHUNK]
-        # A NaN whose bits are all ones would carry over into the sign and come out as zero.
-        if not bool(values.sum().isfinite()):
-            kept = out[start : start + _CHUNK]
-            kept.copy_(torch.where(values.isfinite(), kept, values))
-
-
 class _Plan(NamedTuple):
     """What to do with an operator: which operands to round, to what, and what to look at."""
 
@@ -165,10 +88,18 @@ class _Plan(NamedTuple):
     moves: bool = False
     parts: Any = None
     hides: bool = False
+    host: bool = False
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether operands are rounded here, or would be if they could be seen."""
+        return bool(self.factors) or self.hides
 
 
 class ChipMode(PlannedMode):
     """Inside ``with ChipMode(chip):`` operators compute as the chip does by default.
+
+    Those of ``host`` compute as the CPU does.
 
     Attributes
     ----------
@@ -176,17 +107,21 @@ class ChipMode(PlannedMode):
         Calls whose operands were rounded, by operator.
     hidden : Counter
         Calls that may multiply inside one kernel, where no operand can be rounded.
+    hosted : Counter
+        Products that the host computes, with operands as they are.
     saturated : Counter
         Elements that overflowed, by operator, where the chip saturates.
     lowered : int
         Results in float64, which the NPU keeps in float32.
     """
 
-    def __init__(self, chip: Chip) -> None:
+    def __init__(self, chip: Chip, host: OnHost | None = None) -> None:
         super().__init__()
         self.chip = chip
+        self._host = host or OnHost()
         self.rounded: Counter[str] = Counter()
         self.hidden: Counter[str] = Counter()
+        self.hosted: Counter[str] = Counter()
         self.saturated: Counter[str] = Counter()
         self.lowered = 0
 
@@ -196,6 +131,11 @@ class ChipMode(PlannedMode):
         del types
         kwargs = kwargs or {}
         plan: _Plan = self._planned(func)
+        # The frame that dispatches is this one's caller.
+        if plan.host and self._host.runs(str(func), args, kwargs, sys._getframe(1)):  # noqa: SLF001
+            if plan.multiplies:
+                self.hosted[name_of(func)] += 1
+            return func(*args, **kwargs)
         if plan.parts is not None:
             with self:
                 return plan.parts(*args, **kwargs)
@@ -205,17 +145,26 @@ class ChipMode(PlannedMode):
             self.hidden[name_of(func)] += 1
         result = func(*args, **kwargs)
         if plan.makes:
-            for tensor in (result,) if isinstance(result, torch.Tensor) else _flat(result):
-                if not _has_values(tensor):
-                    continue
-                if tensor.dtype == torch.float64:
-                    self.lowered += 1
-                    tensor.copy_(tensor.float())
-                elif self.chip.saturates and not plan.moves and tensor.is_floating_point():
-                    self._saturate(tensor, func, args)
+            self._lower(result, plan, func, args)
         return result
 
+    def _lower(self, result: Any, plan: _Plan, func: Any, args: Any) -> None:
+        """Make of a result what the chip can hold."""
+        for tensor in (result,) if isinstance(result, torch.Tensor) else _flat(result):
+            if not _has_values(tensor):
+                continue
+            if tensor.dtype == torch.float64:
+                self.lowered += 1
+                tensor.copy_(tensor.float())
+            elif self.chip.saturates and not plan.moves and tensor.is_floating_point():
+                self._saturate(tensor, func, args)
+
     def _plan(self, func: Any) -> _Plan:
+        plan = self._arithmetic(func)
+        parts = self._host.in_parts and (plan.multiplies or plan.parts is not None)
+        return plan._replace(host=parts or self._host.knows(str(func)))
+
+    def _arithmetic(self, func: Any) -> _Plan:
         if not isinstance(func, torch._ops.OpOverload):  # noqa: SLF001 - torch.cond and its like
             return _Plan(hides=self.chip.rounds)
         name = func._schema.name  # noqa: SLF001
@@ -320,6 +269,8 @@ class RehearsedRunner:
         Of :func:`migrate_kit.dtypes.chips.find_chip`.
     writes : iterable of str
         As for :class:`migrate_kit.TorchRunner`.
+    host : OnHost, optional
+        The calls that leave the chip.
 
     Attributes
     ----------
@@ -337,9 +288,16 @@ class RehearsedRunner:
     'HF32'
     """
 
-    def __init__(self, model: torch.nn.Module, chip: Chip, writes: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        chip: Chip,
+        writes: Iterable[str] = (),
+        host: OnHost | None = None,
+    ) -> None:
         self.inner, self.chip = TorchRunner(model, "cpu", writes=writes), chip
-        self.mode = ChipMode(chip)
+        self._host = host
+        self.mode = ChipMode(chip, host)
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -356,7 +314,7 @@ class RehearsedRunner:
 
     def run(self, recorder: Recorder, inputs: tuple[Any, ...], options: RunOptions) -> None:
         """Run once and report; see :func:`migrate_kit.capture`."""
-        self.mode = ChipMode(self.chip)
+        self.mode = ChipMode(self.chip, self._host)
         with _only_plain_products(self.chip), self.mode:
             self.inner.run(_Outside(recorder), inputs, options)
 

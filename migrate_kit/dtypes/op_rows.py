@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from migrate_kit.dtypes.fixes import fix_for
 from migrate_kit.dtypes.lines import place, text_of
+from migrate_kit.dtypes.support import LOWERED
 from migrate_kit.results import Finding, Level, counted
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ _DOES: Final[dict[str, tuple[Level, str]]] = {
     "fallback": ("warning", "sends to the host CPU:"),
     "slow": ("warning", "runs on its AI CPU:"),
 }
-# Tables whose notes on a supported operator are about its kernel, and not about how it is listed.
-_TELLING: Final = ("rule", "AI Core list")
-_READ: Final = "aten._local_scalar_dense"
 
 
 @dataclass(frozen=True)
@@ -34,10 +32,11 @@ class OpRow:
     Attributes
     ----------
     op, dtypes, shapes : str
-        As PyTorch names them; the shapes are those of the first call.
+        As PyTorch names them; the shapes are those of the first call. ``float64>float32`` is
+        float64 here and float32 on the NPU, which lowers a cast by dtype alone.
     status : str
-        ``supported``, ``slow`` (AI CPU), ``fallback`` (host CPU), ``not listed`` (no table knows
-        it, which says nothing) or ``refused``.
+        ``supported``, ``slow`` (AI CPU), ``fallback`` (host CPU), ``not listed`` (absent from
+        what was read for this chip, which says nothing) or ``refused``.
     count : int
         Calls in one run.
     where, code : str
@@ -109,31 +108,15 @@ def problem_findings(rows: list[OpRow], target: str) -> list[Finding]:
         lines = f" and {counted(others, 'more line')}" if others else ""
         what = f"{target} {verb} {op} on {dtypes} ({counted(calls, 'call')})"
         found.append(Finding(level, what, f"{same[0].where or same[0].module}{lines}", same[0].fix))
-    return found
+    return [*found, *_lowered(rows, target)]
 
 
-def remarks(rows: list[OpRow]) -> list[Finding]:
-    """Say what no single row says: how much is in no table, and what the tables add."""
-    found = []
-    unlisted = [r for r in rows if r.status == "not listed"]
-    if unlisted:
-        kinds = len({(r.op, r.dtypes) for r in unlisted})
-        calls = sum(r.count for r in unlisted)
-        count = f"{counted(kinds, 'operator')} on {'their' if kinds > 1 else 'its'} dtypes"
-        what = f"the tables do not decide {count} ({counted(calls, 'call')})"
-        names = ", ".join(dict.fromkeys(r.op for r in unlisted))
-        fix = "look at .to_frame(); run them alone when a device is there"
-        found.append(Finding("info", what, names[:200], fix))
-    notes: dict[str, OpRow] = {}
-    for row in rows:
-        if row.status == "supported" and row.note and row.kind in _TELLING:
-            notes.setdefault(row.note, row)
-    for note, row in list(notes.items())[:5]:
-        found.append(Finding("info", f"{row.op} on {row.dtypes}: {note}", row.where))
-    reads = [r for r in rows if r.op.startswith(_READ)]
-    if reads:
-        count = f"{sum(r.count for r in reads)} values"
-        what = f"{count} are read back to Python: each waits until the NPU is done"
-        fix = "compute the decision on the device: torch.where"
-        found.append(Finding("info", what, reads[0].where, fix))
-    return found
+def _lowered(rows: list[OpRow], target: str) -> list[Finding]:
+    """Say what is float64 here and float32 there."""
+    lowered = [r for r in rows if LOWERED in r.dtypes.split()]
+    if not lowered:
+        return []
+    calls = counted(sum(r.count for r in lowered), "call")
+    what = f"float64 is lowered to float32 on {target}: {calls} behind a cast by dtype alone"
+    fix = "write .float() there, or compute in float64 on the CPU where it matters"
+    return [Finding("warning", what, lowered[0].where or lowered[0].module, fix)]

@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migrate_kit.dtypes.op_rows import STATUSES, OpRow, problem_findings, remarks
+from migrate_kit.dtypes.op_rows import STATUSES, OpRow, problem_findings
+from migrate_kit.dtypes.remarks import remarks, waits_for
 from migrate_kit.files import write_text
 from migrate_kit.results import Finding, Result, counted, findings_html, number, plain, table_html
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from migrate_kit.dtypes.numerics import ChipMode
     from migrate_kit.layers.compare import LayerDiff
     from migrate_kit.layers.rows import LayerRow
+    from migrate_kit.targets import Target
 
 REHEARSED = "rehearsed on CPU; no NPU was used"
 _SHOWN = 12
@@ -41,6 +43,10 @@ class Rehearsal(Result):
         Calls whose operands were rounded, by operator.
     hidden : dict of str to int
         Calls that may multiply where no operand can be rounded.
+    hosted : dict of str to int
+        Products that leave the target: the host computes them, and rounds no operand.
+    asked_for : Target or None
+        What was asked for, where another target's tables and arithmetic answer.
     """
 
     kind = "rehearsal"
@@ -52,16 +58,36 @@ class Rehearsal(Result):
         findings: list[Finding],
         diff: LayerDiff | None,
         mode: ChipMode,
+        *,
+        asked_for: Target | None = None,
     ) -> None:
         self.chip, self.rows, self.diff = chip, rows, diff
         self.rounded, self.hidden = dict(mode.rounded), dict(mode.hidden)
-        self._remarks = [*remarks(rows), *findings]
-        self.findings = [*problem_findings(rows, chip.target), *self._remarks]
+        self.hosted, self.asked_for = dict(mode.hosted), asked_for
+        answered, more = self._answered(), [*remarks(rows), *findings]
+        self._remarks = [*answered, *more]
+        self.findings = [*answered, *problem_findings(rows, chip.target), *more]
+
+    def _answered(self) -> list[Finding]:
+        if self.asked_for is None:
+            return []
+        asked, by = self.asked_for, self.chip.target
+        what = f"{asked.name} ({asked.title}) is answered by the tables and the arithmetic of {by}"
+        return [Finding("warning", what, "", "run the model on that device before you rely on it")]
 
     @property
     def target(self) -> str:
-        """The target that was rehearsed."""
-        return self.chip.target
+        """The target that was asked for; ``chip.target`` is the one whose tables answer."""
+        return self.chip.target if self.asked_for is None else self.asked_for.name
+
+    @property
+    def waits(self) -> list[OpRow]:
+        """The rows at which the host waits for the NPU: for a value, or the size of a result."""
+        return [r for r in self.rows if waits_for(r)]
+
+    @property
+    def _title(self) -> str:
+        return self.target if self.asked_for is None else f"{self.target} as {self.chip.target}"
 
     @property
     def coverage(self) -> dict[str, int]:
@@ -109,6 +135,7 @@ class Rehearsal(Result):
         """Return what a project keeps: the counts, the problems and the expected difference."""
         more: dict[str, Any] = {
             "target": self.target,
+            "answered_by": self.chip.target,
             "rehearsed": True,
             "arithmetic": self.chip.arithmetic,
             "coverage": self.coverage,
@@ -128,7 +155,7 @@ class Rehearsal(Result):
         output = "" if out is None else f"; output {apart(out)}"
         if out is not None and self.hidden:
             output += f", without what {counted(sum(self.hidden.values()), 'call')} may round"
-        return f"Rehearsal({self.target}, {REHEARSED}: {calls}{output})"
+        return f"Rehearsal({self._title}, {REHEARSED}: {calls}{output})"
 
     def show(self) -> Any:
         """Return every row as a table; ``.diff.show()`` is the live view of the layers."""
@@ -137,7 +164,7 @@ class Rehearsal(Result):
         return HTML(self._intro() + _table(self.rows, f"all {len(self.rows)} rows"))
 
     def _intro(self) -> str:
-        text = f"{self.target} ({self.chip.title}), {REHEARSED}. Rehearsed: {self.chip.arithmetic}."
+        text = f"{self._title} ({self.chip.title}), {REHEARSED}. Rehearsed: {self.chip.arithmetic}."
         real = "Real: the operators, their dtypes, and the CPU's arithmetic in everything else."
         return f"<p><b>{html.escape(text)}</b> {html.escape(real)}</p>"
 

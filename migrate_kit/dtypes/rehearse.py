@@ -12,7 +12,8 @@ from migrate_kit.dtypes.alone import alone
 from migrate_kit.dtypes.asked import checked, refuse_other
 from migrate_kit.dtypes.baseline import baseline, measured_noise, refuse_stale
 from migrate_kit.dtypes.chips import Chip, find_chip
-from migrate_kit.dtypes.look import Seen, is_meta, look, recorder_for
+from migrate_kit.dtypes.host import OnHost
+from migrate_kit.dtypes.look import Seen, is_meta, look, recorder_for, refuses
 from migrate_kit.dtypes.numerics import ChipMode, RehearsedRunner
 from migrate_kit.dtypes.op_rows import OpRow, rows_of
 from migrate_kit.dtypes.rehearsal import Rehearsal, apart, largest_output
@@ -23,11 +24,14 @@ from migrate_kit.layers.noise import NoiseFloor
 from migrate_kit.layers.runners.snapshot import not_put_back
 from migrate_kit.layers.runners.torch_runner import TorchRunner
 from migrate_kit.layers.store import Trace
-from migrate_kit.results import Finding, counted, number
+from migrate_kit.results import Finding, counted, few, number
+from migrate_kit.targets import answered_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+    from migrate_kit.targets import Target
 
 
 def rehearse(
@@ -59,7 +63,8 @@ def rehearse(
     *inputs
         What it is called with; ``kwargs`` for keyword arguments.
     target : str
-        ``ascend910a``, ``ascend910b``, ``ascend310p``, ``ascend310b``, ``ascend950`` or a SoC name.
+        ``ascend910a``, ``ascend910b``, ``ascend310p``, ``ascend310b``, ``ascend950`` or a SoC or
+        product name. ``ascend910_93`` has no tables of its own; the result says whose it used.
     backward : bool
         Also the backward of ``loss``, a callable from the output to a scalar; without one, of the
         mean of the output's squares.
@@ -100,6 +105,7 @@ def rehearse(
     {'convolution': 1}
     """
     chip = find_chip(target)
+    asked_for = answered_for(target, chip.target)
     keywords, folder = checked(inputs, kwargs, loss, seed, store)
     for name, value, kind in (("reference", reference, Trace), ("noise", noise, NoiseFloor)):
         refuse_other(name, value, kind)
@@ -108,11 +114,11 @@ def rehearse(
     diff: LayerDiff | None = None
     mode = ChipMode(chip)
     with alone(), _eager():
-        recorder = recorder_for(network, chip, stop=raise_on_unsupported)
+        recorder = recorder_for(network, chip, stop=raise_on_unsupported, asked_for=asked_for)
         seen = look(network, inputs, options, recorder)
         rows, findings = rows_of(seen.records, chip.target), seen.findings
         if raise_on_unsupported:
-            _refuse_swallowed(rows, chip)
+            _refuse_swallowed(rows, chip, asked_for)
         if numbers:
             asked: dict[str, Any] = {
                 "backward": backward,
@@ -122,7 +128,8 @@ def rehearse(
                 "tensors": tensors,
             }
             code = [f"{r.where} {r.code}" for r in rows]
-            known = _Known(seen, reference, noise, folder, code)
+            host = OnHost(seen.records, recorder.names)
+            known = _Known(seen, reference, noise, folder, code, host)
             try:
                 diff, mode, more = _numbers(network, inputs, chip, asked, known)
             except MigrateError as error:
@@ -130,7 +137,7 @@ def rehearse(
                 more = [Finding("warning", what, error.where, error.fix)]
             findings += more
     findings += not_put_back(seen.lost)
-    return Rehearsal(chip, rows, findings, diff, mode)
+    return Rehearsal(chip, rows, findings, diff, mode, asked_for=asked_for)
 
 
 @contextlib.contextmanager
@@ -141,13 +148,13 @@ def _eager() -> Iterator[None]:
         yield
 
 
-def _refuse_swallowed(rows: list[OpRow], chip: Chip) -> None:
+def _refuse_swallowed(rows: list[OpRow], chip: Chip, asked_for: Target | None) -> None:
     """Raise for a refusal that the model itself caught: on the NPU it would see another error."""
     for row in rows:
         if row.status == "refused":
             raise MigrateError(
-                f"{chip.target} has no kernel for {row.op} on {row.dtypes}, and the model catches"
-                " the error",
+                f"{refuses(chip, asked_for)} has no kernel for {row.op} on {row.dtypes},"
+                " and the model catches the error",
                 ", ".join(t for t in (row.where, f"layer {row.module}") if t),
                 row.fix,
             )
@@ -161,6 +168,7 @@ class _Known(NamedTuple):
     noise: NoiseFloor | None
     folder: Path | None
     code: list[str]
+    host: OnHost
 
 
 def _numbers(
@@ -190,7 +198,7 @@ def _numbers(
         refuse_stale(reference, seen.output, plain, inputs, options)
         if noise is None:
             noise, findings = measured_noise(reference, plain)
-    runner = RehearsedRunner(model, chip, seen.writes)
+    runner = RehearsedRunner(model, chip, seen.writes, known.host)
     there = capture(runner, *inputs, **options)
     diff = compare(reference, there, noise=noise or False, replay=bool(options["tensors"]))
     seen.lost.extend([*plain.lost, *runner.lost])
@@ -214,6 +222,10 @@ def _arithmetic_findings(chip: Chip, runner: RehearsedRunner, diff: LayerDiff) -
         what = f"{calls} computed as on the CPU: if it multiplies, no operand of it was rounded"
         fix = "write them with torch's own products, or expect more difference than this"
         found.append(Finding("info", what, ", ".join(list(mode.hidden)[:5]), fix))
+    if mode.hosted:
+        calls = counted(sum(mode.hosted.values()), "product")
+        what = f"{calls} not run on {chip.target}: computed in the host's arithmetic, not rounded"
+        found.append(Finding("info", what, few(mode.hosted, 5)))
     if mode.lowered:
         what = f"{mode.lowered} results in float64 were kept in float32: torch_npu lowers them"
         found.append(Finding("warning", what, "", "compute in float64 on the CPU where it matters"))

@@ -8,19 +8,24 @@ decides:
 2. Views and allocations run no kernel (``aten_ops.csv``); operators that torch takes apart are as
    good as the worst of their parts.
 3. ``aicore_aicpu.csv``: the lists of that chip in the operator's own source. On the AI Core:
-   supported. On the AI CPU: slow.
+   supported. On the AI CPU: slow, and so is a dtype that the aclnn page takes and the AI Core list
+   has not: those sources send everything else to the AI CPU (realdiv.cpp, invert.cpp, sign.cpp).
+   They name common types alone, so of fp8 and the like they say nothing.
 4. ``aclnn_support.csv``: the page of the aclnn function. A dtype outside the list of a page that
    names the target is refused, for the function checks that list before it starts anything.
 5. ``api_support.csv``: the torch API pages. They list less than there is, and two releases differ,
    so a dtype outside their lists is *not listed*.
 6. ``fallback_ops.csv``: operators that nothing registers for the NPU, which run on the host CPU.
 
-Absence is *not listed*, never a failure. A page that says a chip is not among its products is
-absence too: older chips also run compiled operators, whose dtypes no table lists. Which name a
+Absence is *not listed*, never a failure, and says what was read (``absence.py``). A page that says
+a chip is not among its products is absence too: older chips also run compiled operators, whose
+dtypes no table lists. Which name a
 target has in each table, and where it has none, is in ``npu_products.csv``: there is no AI Core
 list for ascend310b, and the torch API pages name only A2, A3 and 950DT. An operator that op-plugin
 does not register has no aclnn or graph engine name in ``aten_ops.csv``: its kernels are not
 reached.
+
+``float64>float32`` is what a cast by dtype alone makes of float64 on an NPU: judged as float32.
 
 Most operators are judged by the dtype that they compute in: that of the first tensor, or what the
 tensors promote to. Integers that the NPU casts to float32 (cos) or int64 (sum, cumsum) before
@@ -34,16 +39,18 @@ from fnmatch import fnmatchcase
 from functools import reduce
 from typing import Any, Final, Literal
 
-from migrate_kit.dtypes import kernels
+from migrate_kit.dtypes import absence, kernels
 from migrate_kit.dtypes.chips import table_target
 from migrate_kit.dtypes.kernels import TARGETS as TARGETS  # noqa: PLC0414 - a name of this module too
 from migrate_kit.dtypes.kernels import Operator
-from migrate_kit.dtypes.promotion import is_integral, promote
+from migrate_kit.dtypes.promotion import is_integral, kind_of, promote
 from migrate_kit.dtypes.question import dtype_names, op_name
 
 Status = Literal["supported", "slow", "fallback", "not listed", "refused"]
 # From best to worst, for operators made of several and for copies from one dtype to another.
 _ORDER: Final[tuple[Status, ...]] = ("supported", "slow", "not listed", "fallback", "refused")
+# The name of a dtype that torch calls float64 and an NPU has in float32.
+LOWERED: Final = "float64>float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +68,10 @@ class Support:
         What runs on its AI CPU.
     note : str
     source : str
-        Where it was read; empty where nothing was.
+        Where it was read; where it is not listed, what was read in vain.
     kind : str
         Which table decided: ``rule``, ``view``, ``memory``, ``composite``, ``AI Core list``,
-        ``aclnn page``, ``torch API page`` or ``fallback list``.
+        ``aclnn page``, ``torch API page`` or ``fallback list``; empty where none did.
     """
 
     status: Status
@@ -121,8 +128,16 @@ def lookup(op: Any, dtypes: Any, target: str) -> Support:
 def _decide(op: str, dtypes: tuple[str, ...], target: str) -> Support:
     name, row = _operator(op)
     verdict, notes = _stated(name, dtypes, target, kernel=row.dispatch not in ("view", "memory"))
-    if verdict is None:
+    there = tuple("float32" if d == LOWERED else d for d in dtypes)
+    if verdict is None and there != dtypes:
+        verdict = lookup(op, there, target)
+        verdict = replace(verdict, source=f"{verdict.source}; {_lowers()}")
+    elif verdict is None:
         verdict = _by_dispatch(name, row, dtypes, target)
+        if verdict.status == "not listed" and verdict.kind != "composite":
+            note, source = absence.said(row, target, verdict.note, verdict.source)
+            near = _neighbour(op, dtypes, target) if row.dispatch else ""
+            verdict = replace(verdict, note=note + near, source=source)
     else:
         ok = _by_tables(row, (), target).dtypes_ok
         more = dtypes if verdict.status == "supported" else ()
@@ -130,6 +145,19 @@ def _decide(op: str, dtypes: tuple[str, ...], target: str) -> Support:
     note = "; ".join(dict.fromkeys(n for n in (verdict.note, *notes) if n))
     ok = tuple(d for d in verdict.dtypes_ok if d not in kernels.impossible(target))
     return replace(verdict, note=note, dtypes_ok=ok)
+
+
+def _lowers() -> str:
+    return next(rule.source for rule in kernels.rules() if LOWERED in rule.dtypes)
+
+
+def _neighbour(op: str, dtypes: tuple[str, ...], target: str) -> str:
+    """Return what is known of the same call on the chip that most tables speak of."""
+    best = absence.NEIGHBOUR
+    if target == best:
+        return ""
+    status = lookup(op, dtypes, best).status
+    return "" if status == "not listed" else f"; on {best} it is {status}"
 
 
 def _operator(op: str) -> tuple[str, Operator]:
@@ -210,7 +238,9 @@ def _parts(row: Operator, dtypes: tuple[str, ...], target: str) -> Support:
     if parts[worst].status != "supported" and len(parts) > 1:
         note += f"; {worst} decides"
     note = "; ".join(n for n in (row.note, note, parts[worst].note) if n)
-    return replace(parts[worst], note=note, kind="composite")
+    lists = [p.dtypes_ok for p in parts.values() if p.dtypes_ok]
+    ok = tuple(d for d in parts[worst].dtypes_ok if all(d in fast for fast in lists))
+    return replace(parts[worst], dtypes_ok=ok, note=note, kind="composite")
 
 
 def _by_tables(row: Operator, dtypes: tuple[str, ...], target: str) -> Support:
@@ -221,27 +251,46 @@ def _by_tables(row: Operator, dtypes: tuple[str, ...], target: str) -> Support:
     product = kernels.products()[target]
     listed = kernels.ai_core().get((row.ge_op, product.ai_core)) if row.ge_op else None
     page_status, page = _page(row, target)
-    note = ""
+    takes = (page.fast or ()) if page_status == "Y" and page is not None else ()
+    fast = takes
+    said: Support | None = None
     if listed is not None:
-        fast = page.fast if listed.fast is None and page else listed.fast
-        fast = fast or ()
+        fast = takes if listed.fast is None else listed.fast
         told = "; ".join(n for n in (asked, listed.note) if n)
         said = Support("supported", fast, listed.ai_cpu, told, listed.source, "AI Core list")
         if computed in fast or (computed is None and fast):
             return said
         if computed in listed.ai_cpu or (computed is None and listed.ai_cpu):
             return replace(said, status="slow")
-        note = f"the AI Core list has no {computed}" if computed else note
-    if page_status == "Y" and page is not None and page.fast:
-        note = "; ".join(n for n in (asked, page.note or note) if n)
-        ok = given is None or given in page.fast
+        if computed is not None and kind_of(computed) == "other":
+            fast, said = takes, None  # the lists leave such types out
+    if page is None or not takes:
+        found = _by_api(row, given, target)
+        decides = said is not None and found.status == "supported"
+    elif given is None or given in takes:
+        told = "; ".join(n for n in (asked, page.note) if n)
+        found = Support("supported", takes, (), told, page.source, "aclnn page")
+        decides = said is not None
+    else:
+        ok = tuple(d for d in takes if d in fast) or takes
         ai_cpu = listed.ai_cpu if listed is not None else ()
-        return Support(
-            "supported" if ok else "refused", page.fast, ai_cpu, note, page.source, "aclnn page"
-        )
-    if page_status == "N":
-        note = f"the {row.aclnn[0]} page says that it is not for this product"
-    return _by_api(row, given, target, note)
+        told = "; ".join(n for n in (asked, page.note) if n)
+        found = Support("refused", ok, ai_cpu, told, page.source, "aclnn page")
+        decides = False
+    return _left_over(said, computed, found) if said is not None and decides else found
+
+
+def _left_over(said: Support, computed: str | None, page: Support) -> Support:
+    """Return what becomes of a dtype that a page takes and neither list of the chip has."""
+    ai_cpu = (*said.ai_cpu, *(d for d in page.dtypes_ok if d not in said.dtypes_ok))
+    why = "only the AI CPU has it: its AI Core list is empty"
+    if said.dtypes_ok:
+        why = f"the AI Core list has no {computed}, so it goes to the AI CPU"
+    note = "; ".join(n for n in (said.note, why) if n)
+    source = f"{said.source}; {page.source}"
+    return replace(
+        said, status="slow", ai_cpu=tuple(dict.fromkeys(ai_cpu)), note=note, source=source
+    )
 
 
 def _page(row: Operator, target: str) -> tuple[str, kernels.Dtypes | None]:
@@ -267,7 +316,7 @@ def _dtypes_of(row: Operator, dtypes: tuple[str, ...]) -> tuple[str | None, str 
     return given, wanted if which == "any" or (which and is_integral(given)) else given
 
 
-def _by_api(row: Operator, given: str | None, target: str, note: str) -> Support:
+def _by_api(row: Operator, given: str | None, target: str) -> Support:
     kept: Support | None = None
     for said, api in kernels.api_rows(row.torch_api, target):
         ok = kernels.full(api["dtypes_listed"])
@@ -284,14 +333,10 @@ def _by_api(row: Operator, given: str | None, target: str, note: str) -> Support
             text = f"the API page lists no {given}"
         else:
             text = "the API page gives no dtypes"
-        found = Support(status, ok, (), "; ".join(n for n in (text, note) if n), where)
-        found = replace(found, kind="torch API page")
+        found = Support(status, ok, (), text, where, "torch API page")
         if kept is None or (kept.status == "not listed" and status != "not listed"):
             kept = found
-    if kept is not None:
-        return kept
-    missing = "" if kernels.products()[target].api else kernels.products()[target].note
-    return Support("not listed", note="; ".join(n for n in (note, missing) if n))
+    return kept or Support("not listed")
 
 
 def _fallback(name: str, base: str, found: Support) -> Support:

@@ -516,8 +516,8 @@ def test_control_flow_that_depends_on_data_is_followed_and_reads_are_said():
     assert "index.Tensor" in taken
     assert "sin.default" not in taken
     assert "sin.default" in ops(other)
-    (reads,) = [f for f in other.findings if "read back" in f.what]
-    assert reads.where.endswith(f":{line_of('the choice')}")
+    (reads,) = [f for f in other.findings if "wait for the NPU: 1 .item()" in f.what]
+    assert reads.where.endswith(f":{line_of('the choice')} .item()")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -10,7 +10,7 @@ import torch
 from migrate_kit import MigrateError
 from migrate_kit.dtypes import kernels
 from migrate_kit.dtypes.mapping import dtypes
-from migrate_kit.dtypes.support import TARGETS, lookup
+from migrate_kit.dtypes.support import LOWERED, TARGETS, lookup
 from migrate_kit.tables import read_table
 from tests.dtypes.networks import NAMES, calls
 
@@ -69,7 +69,7 @@ def test_lookup_says_what_the_lists_say(op, given, targets, wanted):
     for target in targets:
         found = lookup(op, given, target)
         assert found.status == wanted, (target, found)
-        assert found.source or wanted == "not listed"
+        assert found.source
 
 
 def test_the_thread_about_integer_addition_is_told_and_decides_nothing():
@@ -82,6 +82,60 @@ def test_the_thread_about_integer_addition_is_told_and_decides_nothing():
 
 def test_a_cast_to_float64_is_said_to_give_float32():
     assert "float32" in lookup("aten._to_copy.default", ("float32", "float64"), "ascend910b").note
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_a_cast_lowered_is_judged_as_float32_on_every_target(target):
+    for op, count in [("mm", 2), ("convolution", 3), ("add.Tensor", 2), ("repeat_interleave", 1)]:
+        there = lookup(f"aten.{op}", (LOWERED,) * count, target)
+        plain = lookup(f"aten.{op}", ("float32",) * count, target)
+        assert there.status == plain.status, op
+        assert there.status != "refused", op
+        assert "lowered to float32" in there.note, op
+        assert "ToKernelNpu.cpp" in there.source, op
+    cast = lookup("aten._to_copy.default", ("float32", LOWERED), target)
+    assert cast.status == lookup("aten._to_copy.default", ("float32", "float32"), target).status
+
+
+def test_what_was_not_lowered_stays_float64():
+    assert status("aten.mm.default", ("float64", "float64"), "ascend910b") == "refused"
+    assert status("aten.mm.default", (LOWERED, "float64"), "ascend910b") == "refused"
+    assert status("aten.add.Tensor", (LOWERED, "float64"), "ascend910b") == "slow"
+
+
+# What only the AI CPU takes is slow; the function may also bring a dtype to the AI Core itself.
+AI_CPU = [
+    ("aten._unique2.default", ("int64",), ("ascend910b", "ascend950"), "slow"),
+    ("aten._unique2.default", (), ("ascend910b",), "slow"),
+    ("aten.bincount.default", ("int64",), ("ascend950",), "slow"),
+    ("aten.ones.default", ("int64",), NAMED, "slow"),
+    ("aten.div.Tensor", ("float64", "float64"), ("ascend910b", "ascend950"), "slow"),
+    ("aten.bitwise_not.default", ("int64",), ("ascend910b", "ascend310p"), "slow"),
+    ("aten.bitwise_not.default", ("int64",), ("ascend950",), "supported"),
+    ("aten.bitwise_not.default", ("bool",), NAMED, "supported"),
+    ("aten.where.self", ("bool", "bool", "bool"), NAMED, "supported"),
+    ("aten.where.self", ("bool", "int16", "int16"), NAMED, "slow"),
+]
+
+
+@pytest.mark.parametrize(("op", "given", "targets", "wanted"), AI_CPU)
+def test_what_the_ai_core_lacks_goes_to_the_ai_cpu(op, given, targets, wanted):
+    for target in targets:
+        found = lookup(op, given, target)
+        assert found.status == wanted, (target, found)
+        assert wanted == "supported" or not {*given} & {*found.dtypes_ok}
+        assert wanted == "supported" or {*given[-1:]} <= {*found.ai_cpu}
+
+
+@pytest.mark.parametrize("op", ["tanh", "native_layer_norm", "index_put", "tril", "layer_norm"])
+def test_what_is_not_listed_says_what_was_read(op):
+    found = lookup(f"aten.{op}", ("float32",), "ascend310p")
+    assert found.status == "not listed"
+    assert "absent from what was read for ascend310p" in found.note
+    assert "page names other products" in found.note
+    assert "on ascend910b it is supported" in found.note
+    assert "docs/aclnn" in found.source
+    assert "op-plugin" in found.source
 
 
 @pytest.mark.parametrize("target", ["ascend910a", "ascend910b", "ascend310p"])
@@ -218,7 +272,10 @@ def test_every_answer_is_whole(target):
         for given in ((), *((d,) for d in dtypes())):
             found = lookup(op, given, target)
             assert found.status in STATUSES
-            assert found.status == "not listed" or (found.source and found.kind), (op, given)
+            assert found.source, (op, given)
+            assert found.status == "not listed" or found.kind, (op, given)
+            lacks = "AI Core list has no" in found.note or "only the AI CPU" in found.note
+            assert not (found.status == "supported" and lacks), (op, given, found)
             assert not impossible & {*found.dtypes_ok}, (op, given)
             assert found.status != "refused" or set(given) - {*found.dtypes_ok}, (op, given)
 
