@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from migrate_kit.layers.formats import RoundingTable, rounding_table
     from migrate_kit.layers.noise import NoiseFloor, noise_floor
     from migrate_kit.layers.runners.dump_runner import DumpRunner
+    from migrate_kit.layers.runners.mindspore_runner import MindSporeRunner
     from migrate_kit.layers.runners.onnx_runner import OnnxRunner
     from migrate_kit.layers.runners.torch_runner import TorchRunner
     from migrate_kit.layers.store import Trace
+    from migrate_kit.porting.checkpoint import to_mindspore_checkpoint, to_state_dict
     from migrate_kit.project import open_project
     from migrate_kit.results import Finding
     from migrate_kit.snippets import snippet
@@ -47,6 +49,7 @@ _HOMES = {
     "Finding": "migrate_kit.results",
     "LayerDiff": "migrate_kit.layers.compare",
     "MigrateError": "migrate_kit.errors",
+    "MindSporeRunner": "migrate_kit.layers.runners.mindspore_runner",
     "NoiseFloor": "migrate_kit.layers.noise",
     "OnnxRunner": "migrate_kit.layers.runners.onnx_runner",
     "TorchRunner": "migrate_kit.layers.runners.torch_runner",
@@ -67,6 +70,8 @@ _HOMES = {
     "rounding_table": "migrate_kit.layers.formats",
     "setup_front_end": "migrate_kit.front_end",
     "snippet": "migrate_kit.snippets",
+    "to_mindspore_checkpoint": "migrate_kit.porting.checkpoint",
+    "to_state_dict": "migrate_kit.porting.checkpoint",
     "write_state_dict": "migrate_kit.checkpoints.write",
 }
 
@@ -75,6 +80,7 @@ __all__ = [
     "Finding",
     "LayerDiff",
     "MigrateError",
+    "MindSporeRunner",
     "NoiseFloor",
     "OnnxRunner",
     "RoundingTable",
@@ -97,6 +103,8 @@ __all__ = [
     "rounding_table",
     "setup_front_end",
     "snippet",
+    "to_mindspore_checkpoint",
+    "to_state_dict",
     "write_state_dict",
 ]
 

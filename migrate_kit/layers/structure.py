@@ -23,6 +23,8 @@ _FAMILY = (
     (r"Re[lL][uU]\w*", "relu"),
     (r"\w*AvgPool\w*|\w*AveragePool\w*|ReduceMean", "avgpool"),
     (r"\w*MaxPool\w*", "maxpool"),
+    (r"HSwish|Hard[sS]wish", "hardswish"),
+    (r"HSigmoid|Hard[sS]igmoid", "hardsigmoid"),
 )
 
 

@@ -10,7 +10,7 @@ from migrate_kit.errors import MigrateError
 
 
 def as_runner(thing: Any) -> Any:
-    """Return a runner for a model, a runner, an ``.onnx`` file or a trace folder.
+    """Return a runner for a model, a cell, a runner, an ``.onnx`` file or a trace folder.
 
     Raises
     ------
@@ -33,8 +33,15 @@ def as_runner(thing: Any) -> Any:
         from migrate_kit.layers.runners.torch_runner import TorchRunner
 
         return TorchRunner(thing)
+    # Nobody has a cell who has not imported MindSpore; a half imported one has no nn.
+    nn = getattr(sys.modules.get("mindspore"), "nn", None)
+    if nn is not None and isinstance(thing, nn.Cell):
+        from migrate_kit.layers.runners.mindspore_runner import MindSporeRunner
+
+        return MindSporeRunner(thing)
     raise MigrateError(
         f"cannot run a {type(thing).__name__}",
         "the first argument",
-        "pass a torch.nn.Module, a runner, the path of an .onnx file or of a trace folder",
+        "pass a torch.nn.Module, a mindspore.nn.Cell, a runner, the path of an .onnx file or of a"
+        " trace folder",
     )
