@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,14 @@ from migrate_kit.errors import MigrateError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
+)
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
@@ -21,9 +30,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Raises
     ------
     MigrateError
-        If the folder cannot be written or the disk is full; the old file is then whole.
+        If the folder cannot be written or the disk is full, when the old file is whole; or if
+        ``path`` is a device or a pipe, which a rename would replace.
     """
     try:
+        _only_a_file(path)
+        # Of a link the file behind it is written, and the link stays.
+        path = Path(os.path.realpath(path))
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f"{path.name}.partial-", dir=path.parent)
     except (OSError, ValueError) as error:
@@ -43,6 +56,21 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _only_a_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise irregular(path, mode)
+
+
+def irregular(path: Path, mode: int) -> MigrateError:
+    """Return the error of a path that is a device, a pipe or a socket."""
+    kind = next((name for test, name in _KINDS if test(mode)), "no file")
+    return MigrateError(f"it is {kind}, and no file", str(path), "name a file")
 
 
 def write_text(path: Path, text: str, errors: str = "backslashreplace") -> Path:

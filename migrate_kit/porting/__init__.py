@@ -1,0 +1,1 @@
+"""From PyTorch to MindSpore: parameters, settings, checkpoints, optimizers."""

@@ -1,0 +1,1 @@
+"""How each kind of layer holds its settings, on both sides."""
