@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import shutil
 import sys
 import textwrap
@@ -102,6 +103,35 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
         )
         for f in findings
     ]
+
+
+# What is said to whoever calls the package, and how the command line says it.
+_PYTHON = (
+    (re.compile(r'(?:mk\.|report\.)?repair\((\w+)="(\w+)", (\w+)="(\w+)"\)'), r"--\1 \2 --\3 \4"),
+    (re.compile(r'(?:mk\.|report\.)?repair\((\w+)="(\w+)"\)'), r"--\1 \2"),
+    (re.compile(r"take another with checkpoint\.parts\[name\]"), "take another with --part NAME"),
+    (re.compile(r"mk\.convert_weights\('(\w+)', weights, out, cfg=\.\.\.\)"),
+     r"migrate-kit convert \1 WEIGHTS --out OUT --cfg CFG"),
+    (re.compile(r"\b(head|positions|missing|order|cfg|out|format)=\B"), r"--\1"),
+    (re.compile(r'\b(head|positions|missing|order)="(\w+)"'), r"--\1 \2"),
+    (re.compile(r"\bpaths="), "the files"),
+    (re.compile(r"(?<![\w.])repair\(\) does"), "--out FILE writes what does"),
+    (re.compile(r"(?<![\w.])repair\(\)"), "--out"),
+    (re.compile(r"(?<![\w.])convert_weights\(\)"), "the network's name"),
+)  # fmt: skip
+
+
+def spoken(text: str) -> str:
+    """Return advice for Python as advice for the command line.
+
+    Examples
+    --------
+    >>> spoken('the heads differ: repair(head="keep")')
+    'the heads differ: --head keep'
+    """
+    for pattern, own in _PYTHON:
+        text = pattern.sub(own, text)
+    return text
 
 
 def answer_lines(found: Diagnosis) -> list[str]:

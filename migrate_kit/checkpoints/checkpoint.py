@@ -104,5 +104,7 @@ class Checkpoint(Result):
         return (
             table_html("Checkpoint", ("what", "value"), rows)
             + findings_html(self.findings)
-            + table_html(f"{some}{len(entries)} tensors", ("name", "shape", "dtype"), tensors)
+            + table_html(
+                f"{some}{counted(len(entries), 'tensor')}", ("name", "shape", "dtype"), tensors
+            )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from migrate_kit.checkpoints.state import size_text
-from migrate_kit.results import Finding, Result, findings_html, plain, table_html
+from migrate_kit.results import Finding, Result, counted, findings_html, plain, table_html
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,10 +83,11 @@ class Conversion(Result):
 
     def __repr__(self) -> str:
         errors = [f"{f.what}; " for f in self.findings if f.level == "error"]
+        held = counted(len(self.state_dict), "tensor")
         files = ", ".join(path.name for path in self.out)
         epsilon = "" if self.epsilon is None else f", epsilon {self.epsilon:g}"
         return (
-            f"Conversion({''.join(errors[:1])}{self.name}: {len(self.state_dict)} tensors to "
+            f"Conversion({''.join(errors[:1])}{self.name}: {held} to "
             f"{files}{epsilon}; {self._proven()})"
         )
 
@@ -107,7 +108,10 @@ class Conversion(Result):
         rows = [
             ("network", self.name),
             *(("written in the stream of torch before 1.6", plain(p.name)) for p in self.out),
-            ("holds", f"{len(tensors)} tensors, {count:,} values, {size_text(size)}"),
+            (
+                "holds",
+                f"{counted(len(tensors), 'tensor')}, {counted(count, 'value')}, {size_text(size)}",
+            ),
             ("epsilon of batch normalization", epsilon),
         ]
         proofs = [
@@ -125,5 +129,7 @@ class Conversion(Result):
             table_html("Conversion", ("what", "value"), rows)
             + table_html("Proof", ("against", "what", "difference", "rounding only"), proofs)
             + findings_html(self.findings)
-            + table_html(f"{some}{len(tensors)} tensors", ("name", "shape", "origin"), lines)
+            + table_html(
+                f"{some}{counted(len(tensors), 'tensor')}", ("name", "shape", "origin"), lines
+            )
         )

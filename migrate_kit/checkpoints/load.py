@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,9 @@ from migrate_kit.checkpoints import shards
 from migrate_kit.checkpoints.checkpoint import Checkpoint
 from migrate_kit.checkpoints.formats.source import Source
 from migrate_kit.errors import MigrateError
+from migrate_kit.results import few
 
 if TYPE_CHECKING:
-    import os
-
     from migrate_kit.checkpoints.state import Contents
 
 # In this order: the formats that begin with a signature first, then those that only their
@@ -71,9 +71,7 @@ def load_checkpoint(path: str | os.PathLike[str], trust: bool = False) -> Checkp
     >>> checkpoint.state_dict["fc.bias"].shape
     torch.Size([10])
     """
-    path = Path(path)
-    if path.is_dir():
-        path = shards.in_folder(path)
+    path = _path(path)
     contents, reader = _read(path)
     checkpoint = Checkpoint(path, contents)
     if trust and reader in _PICKLED:
@@ -81,6 +79,23 @@ def load_checkpoint(path: str | os.PathLike[str], trust: bool = False) -> Checkp
 
         run_pickle(checkpoint)
     return checkpoint
+
+
+def _path(path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise MigrateError(
+            f"a path is needed, and this is of type {type(path).__name__}",
+            "path",
+            "pass the file's name as a str or a pathlib.Path",
+        )
+    found = Path(path)
+    try:
+        return shards.in_folder(found) if found.is_dir() else found
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise MigrateError(
+            f"the file cannot be read: {reason or error}", few([path]), "check the path"
+        ) from error
 
 
 def _read(path: Path) -> tuple[Contents, str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from migrate_kit.results import counted
+from migrate_kit.errors import MigrateError
+from migrate_kit.results import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -28,7 +29,7 @@ class Entry:
     read : callable
         Returns the tensor, on the CPU; most map the file's memory and copy nothing.
     memory : hashable, optional
-        Equal for two entries that are the same memory of the file: tied weights.
+        Equal for two entries that show the same memory in the same shape and dtype: tied weights.
     """
 
     shape: tuple[int, ...]
@@ -51,7 +52,10 @@ def entry_of(tensor: torch.Tensor) -> Entry:
     if tensor.layout == torch.strided and tensor.device.type != "meta":
         storage = tensor.untyped_storage()
         if storage.nbytes():
-            memory = (storage.data_ptr(), tensor.storage_offset(), tuple(tensor.stride()))
+            # Two tensors of one place are the same only if they show it alike.
+            bits = (tensor.is_conj(), tensor.is_neg())
+            place = (str(tensor.device), storage.data_ptr(), tensor.storage_offset())
+            memory = (*place, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, *bits)
     return Entry(tuple(tensor.shape), tensor.dtype, lambda: tensor, memory)
 
 
@@ -91,10 +95,21 @@ class StateDict(Mapping[str, torch.Tensor]):
 
     @classmethod
     def of(cls, state_dict: Mapping[str, torch.Tensor]) -> StateDict:
-        """Return any mapping of tensors as a StateDict; what is no tensor is left out."""
+        """Return any mapping of tensors as a StateDict; what is no tensor is left out.
+
+        Raises
+        ------
+        MigrateError
+            If two tensors would have one name, such as under the keys 1 and "1".
+        """
         if isinstance(state_dict, StateDict):
             return state_dict
-        tensors = {str(k): v for k, v in state_dict.items() if isinstance(v, torch.Tensor)}
+        tensors: dict[str, torch.Tensor] = {}
+        for key, value in state_dict.items():
+            if isinstance(value, torch.Tensor):
+                if str(key) in tensors:
+                    raise one_name(key)
+                tensors[str(key)] = value
         entries = {name: entry_of(tensor) for name, tensor in tensors.items()}
         return cls(entries, getattr(state_dict, "_metadata", None))
 
@@ -158,6 +173,15 @@ class Contents:
     wanted: list[str] = field(default_factory=list)
     inside: tuple[str, ...] = ()
     parts: dict[str, StateDict] = field(default_factory=dict)
+
+
+def one_name(key: object) -> MigrateError:
+    """Return the error of two keys that are one text, such as 1 and "1"."""
+    return MigrateError(
+        f"two tensors would have the name {few([key])}",
+        "state_dict",
+        "give every tensor a key that is a text, and another one",
+    )
 
 
 def size_text(count: int) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from migrate_kit.checkpoints.formats.dangerous import dangerous
 from migrate_kit.checkpoints.formats.numpy_objects import ArrayState
 from migrate_kit.checkpoints.formats.pickles import Made
-from migrate_kit.checkpoints.state import Contents, Entry, StateDict
+from migrate_kit.checkpoints.state import Contents, Entry, StateDict, one_name
 from migrate_kit.errors import MigrateError
 from migrate_kit.results import Finding, counted, few, plain
 
@@ -23,6 +24,10 @@ _HOMES = (
 )  # fmt: skip
 # Of training, not of the network: never taken for it.
 _TRAINING = ("optim", "sched", "scaler", "lr_", "amp", "callback", "loop", "hyper", "rng", "random")
+# What trusted.py takes back once the code has run.
+NOT_RUN = "none of it was run"
+UNRUN = "its tensors were read without its code"
+WOULD_HAVE_RUN = "loading it as a pickle would have run code that no weights need"
 _CONTAINERS = (dict, list, tuple, Made, ArrayState)
 _DEEPEST = 4
 _MOST_NODES = 1_000_000
@@ -51,10 +56,14 @@ def contents_of(tree: Any, source: Source, form: str, wanted: list[str]) -> Cont
     parts = list(_parts(tree, (), _Budget()))
     network = [p for p in parts if not _of_training(p.path)]
     if not network:
-        raise _no_tensors(tree, parts, source)
+        raise _no_tensors(tree, parts, source, dangerous(wanted))
     # A tensor or two beside all the others are a best accuracy or a random state.
     most = max(len(p.entries) for p in network)
     network = [p for p in network if 4 * len(p.entries) >= most or not p.left]
+    # Values without dimensions are that too, however few tensors a small network has.
+    network = [p for p in network if not p.left or any(e.shape for e in p.entries.values())] or (
+        network
+    )
     taken = min(network, key=_preference)
     root = len(network) > 1 and all(len(p.path) == 1 and not p.module for p in network)
     if root and not any(p.path[0] in _HOMES for p in network):
@@ -108,13 +117,23 @@ def _parts(node: Any, path: tuple[str, ...], budget: _Budget) -> Iterator[_Part]
             yield from _parts(inside, path, budget)
         return
     pairs = _pairs(node)
-    entries = {plain(str(k)): e for k, v in pairs if (e := _entry(v)) is not None}
-    if entries:
+    if entries := _named(pairs):
         left = [str(k) for k, v in pairs if _entry(v) is None and v is not None]
         yield _Part(path, entries, metadata=_metadata(node), left=left)
     for key, value in pairs:
         if _entry(value) is None and isinstance(value, _CONTAINERS):
             yield from _parts(value, (*path, plain(str(key))[:100]), budget)
+
+
+def _named(pairs: list[tuple[Any, Any]]) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {}
+    for key, value in pairs:
+        if (entry := _entry(value)) is not None:
+            # As the file has it, whatever it is; only what shows a name makes it plain.
+            if str(key) in entries:
+                raise one_name(key)
+            entries[str(key)] = entry
+    return entries
 
 
 def _opened(node: Any) -> Any:
@@ -167,7 +186,7 @@ def _module(root: Made) -> dict[str, Entry]:
         for home in homes:
             for name, value in home.items() if isinstance(home, dict) else ():
                 if (entry := _entry(value)) is not None and name not in fleeting:
-                    entries[plain(f"{prefix}{name}")] = entry
+                    entries[f"{prefix}{name}"] = entry
         children = own if script else own.get("_modules")
         below = [
             (child, f"{prefix}{name}.")
@@ -216,7 +235,7 @@ def _extras(tree: Any, taken: _Part) -> dict[str, str]:
         inner = (*taken.path, None)[depth]
         for k, value in _pairs(node):
             name = plain(str(k))[:100]
-            if name == inner or name in taken.entries or not isinstance(node, dict):
+            if name == inner or str(k) in taken.entries or not isinstance(node, dict):
                 continue
             if inner is None and isinstance(value, dict | list | tuple | Made):
                 continue  # the layers of a dictionary of layers
@@ -226,7 +245,7 @@ def _extras(tree: Any, taken: _Part) -> dict[str, str]:
 
 def _words(value: Any) -> str:
     if (entry := _entry(value)) is not None:
-        return f"tensor {entry.shape}"
+        return f"tensor {entry.shape}" if entry.shape else _single(entry)
     if isinstance(value, str | int | float | bool | bytes | None):
         return plain(str(value))[:80]
     if isinstance(value, Made):
@@ -236,6 +255,15 @@ def _words(value: Any) -> str:
     return counted(tensors, "tensor") if tensors else f"{len(_pairs(value))} entries"
 
 
+def _single(entry: Entry) -> str:
+    """Return the value of a tensor without dimensions, such as a best accuracy."""
+    try:
+        value = entry.read().item()
+    except (MigrateError, RuntimeError, ValueError, TypeError):
+        return "tensor ()"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def _remarks(taken: _Part, others: list[_Part], wanted: list[str], source: Source) -> list[Finding]:
     found = []
     where = source.path.name
@@ -243,8 +271,7 @@ def _remarks(taken: _Part, others: list[_Part], wanted: list[str], source: Sourc
         found.append(
             Finding(
                 "info",
-                f"TorchScript of {taken.module.rpartition('.')[2]}: its tensors were read without "
-                "its code",
+                f"TorchScript of {taken.module.rpartition('.')[2]}; {UNRUN}",
                 where,
                 "build the network from its source and load this state_dict; torch.jit.load runs "
                 "the code",
@@ -255,29 +282,44 @@ def _remarks(taken: _Part, others: list[_Part], wanted: list[str], source: Sourc
         found.append(
             Finding(
                 "warning",
-                f"the file holds the whole module {taken.module}, not a state_dict; its tensors "
-                "were read without its code",
+                f"the file holds the whole module {taken.module}, not a state_dict; {UNRUN}",
                 where,
                 "build the network from its source and load this state_dict into it",
             )
         )
+    if bad := dangerous(wanted):
+        found.append(
+            Finding(
+                "warning",
+                f"{WOULD_HAVE_RUN}: {few(bad, 6)}; {NOT_RUN}",
+                where,
+                "do not trust this file, and do not load it with torch.load(weights_only=False) or "
+                "pickle; ask its maker what it is for",
+            )
+        )
+        wanted = [name for name in wanted if name not in bad]
     if wanted:
+        fix = "the tensors are complete without it"
+        if not bad:
+            fix += (
+                "; where you trust the file and need the objects, load_checkpoint(path, trust=True)"
+            )
         found.append(
             Finding(
                 "warning" if taken.module else "info",
-                f"the pickle asks for code beyond tensors: {few(wanted, 6)}; none of it was run",
+                f"the pickle asks for code beyond tensors: {few(wanted, 6)}; {NOT_RUN}",
                 where,
-                "the tensors are complete without it; where you trust the file and need the "
-                "objects, load_checkpoint(path, trust=True)",
+                fix,
             )
         )
     if others:
         names = few([".".join(p.path) or "the top" for p in others], 5)
         chosen = ".".join(taken.path) or "the tensors at the top"
+        verb = "was" if taken.path else "were"
         found.append(
             Finding(
                 "info",
-                f"more than one set of tensors: {chosen} was taken; also {names}",
+                f"more than one set of tensors: {chosen} {verb} taken; also {names}",
                 where,
                 "take another with checkpoint.parts[name]",
             )
@@ -285,7 +327,14 @@ def _remarks(taken: _Part, others: list[_Part], wanted: list[str], source: Sourc
     return found
 
 
-def _no_tensors(tree: Any, parts: list[_Part], source: Source) -> MigrateError:
+def _no_tensors(tree: Any, parts: list[_Part], source: Source, bad: list[str]) -> MigrateError:
+    if bad:
+        return MigrateError(
+            f"no tensors of a network in the file, and {WOULD_HAVE_RUN}: {few(bad, 6)}",
+            str(source.path),
+            "do not trust this file, and do not load it with torch.load(weights_only=False) or "
+            "pickle; none of it was run here",
+        )
     if parts:
         holds = "only the state of an optimizer or of training"
         fix = "look for the file of the weights beside it"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from migrate_kit.checkpoints.formats import pickle_file
+from migrate_kit.checkpoints.formats.dangerous import dangerous
 from migrate_kit.checkpoints.state import StateDict
+from migrate_kit.checkpoints.tree import NOT_RUN, UNRUN
 from migrate_kit.errors import MigrateError
 from migrate_kit.results import Finding, few
 
@@ -41,6 +44,13 @@ def run_pickle(checkpoint: Checkpoint) -> None:
     checkpoint.object = loaded
     if isinstance(loaded, torch.nn.Module):
         checkpoint.state_dict = StateDict.of(loaded.state_dict())
+    # What was said of the code before it ran is no longer so.
+    checkpoint.findings[:] = [
+        replace(f, what=f.what.removesuffix(f"; {UNRUN}"))
+        for f in checkpoint.findings
+        if not f.what.endswith(NOT_RUN)
+    ]
+    level: Literal["warning", "info"] = "warning" if dangerous(checkpoint.wanted) else "info"
     checkpoint.findings.append(
-        Finding("info", f"its code was run, as trust=True says: {few(checkpoint.wanted, 6)}")
+        Finding(level, f"its code was run, as trust=True says: {few(checkpoint.wanted, 6)}")
     )

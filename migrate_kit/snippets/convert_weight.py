@@ -26,6 +26,8 @@ import torch
 
 State = dict[str, torch.Tensor]
 # A flattened channel x height x width in MTCNN's first fully connected layers.
+# The last pointwise convolution under the names of the two public implementations.
+MOBILENET = ("model.13.3.weight", "stage3.1.3.weight")
 FLAT = {576: (3, 3, 64), 1152: (3, 3, 128)}
 
 
@@ -43,7 +45,7 @@ def layers(cfg: Path) -> list[tuple[str, dict[str, str]]]:
 
 def shapes(cfg: Path) -> list[tuple[str, tuple[int, ...]]]:
     """Return every tensor's name and shape in the order of the .weights file."""
-    (_, net), *rest = layers(cfg)
+    (_, net), *rest = layers(cfg) or sys.exit(f"{cfg.name} is no .cfg: it has no [section]")
     channels, number = int(net["channels"]), 0
     parts: list[tuple[str, tuple[int, ...]]] = []
     out: list[int] = []
@@ -84,12 +86,17 @@ def shapes(cfg: Path) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def darknet(weights: Path, cfg: Path) -> State:
-    """Read a .weights file; the header is the one after which the floats are just enough."""
+    """Read a .weights file; the version at its start says how long the header is."""
     raw, parts = weights.read_bytes(), shapes(cfg)
     needed = sum(math.prod(shape) for _, shape in parts)
-    start = len(raw) - 4 * needed
-    if start not in (16, 20):
-        sys.exit(f"{cfg.name} needs {needed:,} floats, {weights.name} has {(len(raw) - 20) // 4:,}")
+    if len(raw) < 16:
+        sys.exit(f"{weights.name} is no .weights file: it has {len(raw)} bytes")
+    major, minor = (int(n) for n in np.frombuffer(raw, "<i4", 2))
+    start = 20 if major * 10 + minor >= 2 else 16
+    if len(raw) - start != 4 * needed:
+        sys.exit(
+            f"{cfg.name} needs {needed:,} floats, {weights.name} has {(len(raw) - start) / 4:,g}"
+        )
     floats, at = np.frombuffer(raw, "<f4", needed, start), 0
     state: State = {}
     for name, shape in parts:
@@ -120,10 +127,14 @@ def mtcnn(path: Path) -> State:
     """Read an .npy that holds a dict: TropComplique's as it is, facenet's turned into it."""
     with path.open("rb") as file:
         head = file.read(10)
+        if not head.startswith(b"\x93NUMPY"):
+            sys.exit(f"{path.name} is no .npy file")
         file.seek(10 + int.from_bytes(head[8:10], "little"))
         # A pickle of Python 2 holds its bytes as text.
         held = Arrays(file, encoding="latin1").load()
-    held = held.item() if isinstance(held, np.ndarray) else held
+    held = held.item() if isinstance(held, np.ndarray) and held.dtype == object else held
+    if not isinstance(held, dict) or not held:
+        sys.exit(f"{path.name} holds no dict of layers")
     state: State = {}
     for layer, value in held.items():
         if isinstance(value, np.ndarray):
@@ -216,13 +227,32 @@ def ssd_mobilenet_v1(path: Path) -> State:
 
 def mobilenetv1(path: Path) -> State:
     """Read a training checkpoint; keep its state_dict."""
+    with path.open("rb") as file:
+        # A zip archive, or the pickle of protocol 2 that torch wrote before 1.6.
+        if file.read(2) not in (b"PK", b"\x80\x02"):
+            sys.exit(f"{path.name} is no file of torch.save")
     held = torch.load(path, map_location="cpu", weights_only=True)
-    state: State = held.get("state_dict", held)
+    state = held.get("state_dict", held) if isinstance(held, dict) else None
+    tensors = isinstance(state, dict) and all(isinstance(v, torch.Tensor) for v in state.values())
+    if state is None or not tensors or not any(key.endswith(MOBILENET) for key in state):
+        sys.exit(f"{path.name} holds no state_dict of MobileNetV1")
     wrapped = all(key.startswith("module.") for key in state)
     return {key.removeprefix("module.") if wrapped else key: v for key, v in state.items()}
 
 
-if __name__ == "__main__":
+def write(state: State, target: Path) -> None:
+    """Write to another name and rename it: what fails leaves the old file whole."""
+    temporary = target.with_name(f"{target.name}.partial")
+    try:
+        # The stream of torch before 1.6: Catch's torch 1.3 reads no other.
+        torch.save(state, temporary, _use_new_zipfile_serialization=False)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def main() -> None:
+    """Convert what the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("-original_path", type=Path, default=Path())
     parser.add_argument("-original_name", nargs="+", required=True)
@@ -244,9 +274,26 @@ if __name__ == "__main__":
     if model not in readers or len(given.original_name) != len(given.save_name):
         sys.exit(f"-model_name is one of {', '.join(readers)}; -save_name has a name a file")
     given.save_model_path.mkdir(parents=True, exist_ok=True)
-    for original, saved in zip(given.original_name, given.save_name, strict=True):
-        converted = readers[model](given.original_path / original)
-        # The stream of torch before 1.6: Catch's torch 1.3 reads no other.
-        target = given.save_model_path / saved
-        torch.save(converted, target, _use_new_zipfile_serialization=False)
-        print(f"{target}: {len(converted)} tensors")
+    sources = [given.original_path / name for name in given.original_name]
+    targets = [given.save_model_path / name for name in given.save_name]
+    inputs = {path.resolve() for path in (*sources, given.cfg_file) if path is not None}
+    for source, target in zip(sources, targets, strict=True):
+        if target.resolve() in inputs:
+            sys.exit(f"{target} is an input: name another file to write")
+        for path in (source, given.cfg_file):
+            if path is not None and not path.is_file():
+                sys.exit(f"there is no file {path}")
+        converted = readers[model](source)
+        write(converted, target)
+        print(f"{target}: {len(converted)} tensor{'s' * (len(converted) != 1)}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (
+        OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, EOFError,
+        ArithmeticError, pickle.UnpicklingError,
+    ) as error:  # fmt: skip
+        said = str(error).partition("\n")[0][:200]
+        sys.exit(f"the files are damaged or no weights of this network: {said!r}")

@@ -89,13 +89,36 @@ def test_the_real_checkpoint(cases, tmp_path):
 
 
 def test_the_prefix_goes_only_where_all_have_it(tmp_path):
-    state = {"module.a.weight": torch.ones(2), "b.module.weight": torch.zeros(2)}
+    state = {f"module.{k}": v for k, v in MobileNetV1([8] * 14, 10).state_dict().items()}
+    mixed = state | {"b.module.weight": torch.zeros(2)}
     torch.save({"state_dict": state}, tmp_path / "a.tar")
     found = convert_weights("mobilenetv1", tmp_path / "a.tar", tmp_path / "a.pth")
-    assert list(found.state_dict) == list(state)
-    assert found.network is None
-    assert "no MobileNetV1 known here" in found.findings[1].what
-    assert found.epsilon is None
+    assert list(found.state_dict) == [k.removeprefix("module.") for k in state]
+    torch.save({"state_dict": mixed}, tmp_path / "b.tar")
+    with pytest.raises(MigrateError, match=r"no MobileNetV1 known here: module\.model"):
+        convert_weights("mobilenetv1", tmp_path / "b.tar", tmp_path / "b.pth")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"w": torch.ones(3)},
+        torch.nn.Linear(2, 2).state_dict(),
+        MobileNetV1([8] * 14).fc.state_dict(),
+    ],
+)
+def test_another_network_is_refused(state, tmp_path):
+    torch.save(state, tmp_path / "any.pth")
+    with pytest.raises(MigrateError, match="no MobileNetV1 known here"):
+        convert_weights("mobilenetv1", tmp_path / "any.pth", tmp_path / "out.pth")
+    assert not (tmp_path / "out.pth").exists()
+
+
+@pytest.mark.parametrize("name", ["mobilenetv1", "yolov3", "mtcnn", "ssd_mobilenet_v1"])
+@pytest.mark.parametrize("wrong", [None, 0, [None], {"a": 5}])
+def test_what_is_no_path_is_refused(name, wrong, tmp_path):
+    with pytest.raises(MigrateError):
+        convert_weights(name, wrong, tmp_path / "out.pth")
 
 
 def test_an_old_checkpoint_without_counters(tmp_path):
@@ -117,9 +140,9 @@ def test_a_plain_state_dict_is_one_too(tmp_path):
 
 
 def test_half_precision_stays(tmp_path):
-    torch.save({"state_dict": {"w": torch.ones(3).half()}}, tmp_path / "a.tar")
+    torch.save({"state_dict": MobileNetV1([8] * 14, 10).half().state_dict()}, tmp_path / "a.tar")
     found = convert_weights("mobilenetv1", tmp_path / "a.tar", tmp_path / "a.pth")
-    assert found.state_dict["w"].dtype == torch.float16
+    assert found.state_dict["fc.weight"].dtype == torch.float16
 
 
 def test_a_checkpoint_without_tensors_is_refused(tmp_path):

@@ -45,6 +45,58 @@ def test_it_stands_alone(tmp_path):
     check(tmp_path / "a.pth", convert_weights("yolov3", path, tmp_path / "b.pth"))
 
 
+MISTAKES = {
+    "missing.cfg": ("yolov3", "net.weights", "missing.cfg"),
+    "missing.weights": ("yolov3", "missing.weights", "net.cfg"),
+    "binary cfg": ("yolov3", "net.weights", "binary"),
+    "empty cfg": ("yolov3", "net.weights", "empty"),
+    "garbage npy": ("mtcnn", "binary", None),
+    "plain npy": ("mtcnn", "plain.npy", None),
+    "damaged npy": ("mtcnn", "cut.npy", None),
+    "list": ("mobilenetv1", "list.pth", None),
+    "epoch": ("mobilenetv1", "epoch.pth", None),
+    "nothing": ("mobilenetv1", "nothing.pth", None),
+    "garbage pth": ("mobilenetv1", "binary", None),
+    "other network": ("mobilenetv1", "other.pth", None),
+    "garbage pb": ("ssd_mobilenet_v1", "binary", None),
+    "cut weights": ("yolov3", "cut.weights", "net.cfg"),
+    "no weights": ("yolov3", "empty", "net.cfg"),
+    "folder": ("mobilenetv1", ".", None),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_writes_nothing(mistake, tmp_path, script):
+    weights = files.write_pair(tmp_path, files.FLIPPED.replace("flipped=1\n", ""))
+    (tmp_path / "cut.weights").write_bytes(weights.read_bytes()[:-4])
+    (tmp_path / "binary").write_bytes(bytes(range(128, 256)) * 3)
+    (tmp_path / "empty").write_bytes(b"")
+    np.save(tmp_path / "plain.npy", np.ones(3))
+    np.save(tmp_path / "whole.npy", {"conv1": {"weights": np.ones(3)}})
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:-20])
+    torch.save([1, 2], tmp_path / "list.pth")
+    torch.save({"epoch": 3}, tmp_path / "epoch.pth")
+    torch.save({"state_dict": {}}, tmp_path / "nothing.pth")
+    torch.save({"w": torch.ones(3)}, tmp_path / "other.pth")
+    before = sorted(tmp_path.iterdir())
+    model, original, cfg = MISTAKES[mistake]
+    more = [] if cfg is None else ["-cfg_file", cfg]
+    said = script("-model_name", model, "-original_name", original, "-save_name", "new.pth", *more)
+    assert said.startswith("stopped: ")
+    assert len(said.splitlines()) == 1
+    assert len(said) > len("stopped: ") + 10
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_input_is_not_written_over(tmp_path, script):
+    path = files.write_pair(tmp_path, files.FLIPPED.replace("flipped=1\n", ""))
+    before = path.read_bytes()
+    given = ["-model_name", "yolov3", "-original_name", path.name, "-cfg_file", "net.cfg"]
+    for target in (path.name, "net.cfg", f"./{path.name}"):
+        assert "is an input" in script(*given, "-save_name", target)
+    assert path.read_bytes() == before
+
+
 def check(path, conversion, names=None):
     """Compare a file with what the package converts; counters of batches may be left out."""
     state = torch.load(path, weights_only=True)

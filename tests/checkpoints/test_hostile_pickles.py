@@ -148,7 +148,11 @@ def test_what_a_pickle_wants_is_listed_global_by_global(tmp_path):
     torch.save(saved, tmp_path / "a.pth")
     found = load_checkpoint(tmp_path / "a.pth")
     assert found.wanted == ["posix.system", "__builtin__.exec"]
-    assert any("posix.system" in f.what and "none of it was run" in f.what for f in found.findings)
+    (said,) = [f for f in found.findings if "posix.system" in f.what]
+    assert said.level == "warning"
+    assert "none of it was run" in said.what
+    assert "do not trust this file" in said.fix
+    assert not any("trust=True" in f.fix for f in found.findings)
     assert torch.equal(found.state_dict["w"], torch.ones(2))
 
 

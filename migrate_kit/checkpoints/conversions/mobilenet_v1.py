@@ -42,9 +42,14 @@ def convert(name: str, paths: Any, out: Any) -> Conversion:
     state = {key: checkpoint.state_dict[old].clone() for key, old in origin.items()}
     before = path.stat().st_size  # it may be the file that is written over
     network = network_of(state)
-    if network is not None:
-        network.load_state_dict(_whole(network, state), strict=True, assign=True)
-        network.eval()
+    if network is None:
+        raise MigrateError(
+            f"the names or shapes are of no MobileNetV1 known here: {few(state)}",
+            str(path),
+            "write another network's file with mk.write_state_dict",
+        )
+    network.load_state_dict(_whole(network, state), strict=True, assign=True)
+    network.eval()
     written = write_state_dict(state, out_file(out, name), format="torch-legacy")
     unchanged = "the values are unchanged, bit for bit: there is nothing to compute"
     return Conversion(
@@ -55,7 +60,7 @@ def convert(name: str, paths: Any, out: Any) -> Conversion:
         proof=[Proof.not_run("another program", unchanged), prove_file(state, written)],
         epsilon=EPSILON if any("running_var" in key for key in state) else None,
         origin=origin,
-        findings=_findings(checkpoint, written, before, network, wrapped=wrapped),
+        findings=_findings(checkpoint, written, before, wrapped=wrapped),
     )
 
 
@@ -70,7 +75,7 @@ def _whole(network: nn.Module, state: dict[str, torch.Tensor]) -> dict[str, torc
 
 
 def _findings(
-    checkpoint: Checkpoint, written: Path, before: int, network: nn.Module | None, *, wrapped: bool
+    checkpoint: Checkpoint, written: Path, before: int, *, wrapped: bool
 ) -> list[Finding]:
     after = written.stat().st_size
     left = f", without {few(checkpoint.extras, 6)}" if checkpoint.extras else ""
@@ -80,15 +85,6 @@ def _findings(
     ]
     if wrapped:
         findings.append(Finding("info", "every name began with 'module.', which was taken off"))
-    if network is None:
-        findings.append(
-            Finding(
-                "warning",
-                "the names or shapes are of no MobileNetV1 known here",
-                few(checkpoint.state_dict),
-                "the file is written all the same; load it into your own network",
-            )
-        )
     findings.append(
         Finding(
             "info",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrate_kit.checkpoints.conversion import Conversion
-from migrate_kit.checkpoints.conversions.source_files import out_files
+from migrate_kit.checkpoints.conversions.source_files import files_of, out_files
 from migrate_kit.checkpoints.load import load_checkpoint
 from migrate_kit.checkpoints.networks.mtcnn import MTCNN
 from migrate_kit.checkpoints.proofs import mtcnn as proofs
@@ -144,8 +144,7 @@ def _given(paths: Any, argument: str) -> list[Path]:
                 raise MigrateError(
                     f"no network {key!r}{meant(str(key), NAMES)}", argument, "pnet, rnet, onet"
                 )
-        paths = paths.values()
-    return [Path(path) for path in paths]
+    return [Path(path) for path in files_of(paths, argument)]
 
 
 def _originals(paths: Sequence[Path], network: MTCNN) -> dict[str, Original]:

@@ -12,10 +12,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def files_of(paths: Any, argument: str = "paths=") -> list[Any]:
+    """Return the files of a path, a list or a dict of paths.
+
+    Raises
+    ------
+    MigrateError
+        If it is none of them.
+    """
+    found = list(paths.values()) if isinstance(paths, dict) else paths
+    found = [found] if isinstance(found, str | os.PathLike) else found
+    if not isinstance(found, list | tuple) or not all(
+        isinstance(path, str | os.PathLike) for path in found
+    ):
+        raise MigrateError(
+            f"no path: {type(paths).__name__}", argument, "pass a path, or a list or dict of paths"
+        )
+    return list(found)
+
+
 def one_file(paths: Any, what: str) -> Path:
     """Return the one path that is meant."""
-    found = list(paths.values()) if isinstance(paths, dict) else paths
-    found = [found] if isinstance(found, str | os.PathLike) else list(found)
+    found = files_of(paths)
     if len(found) != 1:
         raise MigrateError(f"{len(found)} files", "paths=", f"pass one: {what}")
     return Path(found[0])
@@ -41,7 +59,7 @@ def out_files(out: Any, names: Sequence[str]) -> list[Path]:
                 f"{len(names)} files cannot be written to one", "out=", "pass a folder, or a list"
             )
         return [folder / f"{name}.pth" for name in names]
-    found = [Path(path) for path in out]
+    found = [Path(path) for path in files_of(out, "out=")]
     if len(found) != len(names):
         raise MigrateError(
             f"{len(found)} files for {len(names)} networks",

@@ -97,7 +97,10 @@ def stock_networks(floats: int) -> list[str]:
 
 
 def fit(source: Source, plan: Plan) -> Fit:
-    """Find the header with which the file holds exactly the network's floats.
+    """Compare the floats behind the header that the version asks for with the network's.
+
+    The other header is not tried: a file that lacks its last float would begin with half of the
+    counter of images as its first one.
 
     Raises
     ------
@@ -105,12 +108,10 @@ def fit(source: Source, plan: Plan) -> Fit:
         If there is none; it says both counts, and which public network has the file's.
     """
     both = headers(source)
-    for header in both:
-        floats = (source.size - header.length) // 4
-        for optional in (False, True):
-            if floats == plan.floats(optional):
-                return Fit(header, plan, 0, optional)
     floats = (source.size - both[0].length) // 4
+    for optional in (False, True):
+        if floats == plan.floats(optional):
+            return Fit(both[0], plan, 0, optional)
     for optional in (False, True):
         first = _first_layers(plan, floats, optional)
         if first:
@@ -135,7 +136,12 @@ def _unfit(source: Source, plan: Plan, both: list[Header]) -> MigrateError:
     names = [name for count in counts for name in stock_networks(count)]
     classes = [n for count in counts for n in [_classes(plan, count)] if n]
     fix = "take the .cfg the network was trained with, its number of classes included"
-    if names:
+    if counts[1] == plan.floats(optional=False):
+        fix = (
+            f"version {both[0].version} has a header of {both[0].length} bytes: the file is cut or "
+            "has a float too many; copy it again, or give it the version of its header"
+        )
+    elif names:
         fix = f"take the .cfg of {few(names, 6)}: it has the file's number of floats"
     elif classes:
         fix = (

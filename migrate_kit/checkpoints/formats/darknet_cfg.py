@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrate_kit.errors import MigrateError
+from migrate_kit.files import irregular
 from migrate_kit.results import plain
 
 if TYPE_CHECKING:
@@ -121,6 +123,9 @@ def read_cfg(path: str | os.PathLike[str]) -> list[Section]:
     """
     path = Path(path)
     try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise irregular(path, mode)
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
     except OSError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import stat
 import warnings
 from typing import TYPE_CHECKING
 
@@ -10,12 +12,20 @@ import torch
 
 from migrate_kit.checkpoints.state import Entry
 from migrate_kit.errors import MigrateError
+from migrate_kit.files import irregular
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST_DIMENSIONS = 64
 _LONGEST_LINE = 1 << 16
+
+# Device and inode say which file it is; size and time whether it is as it was.
+_State = tuple[int, int, int, int]
+
+
+def _state_of(found: os.stat_result) -> _State:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Stream:
@@ -61,8 +71,14 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._map: mmap.mmap | bytearray
+        self._found: _State | None
         try:
+            # Asked before it is opened: a pipe would wait for a writer.
+            mode = path.stat().st_mode
+            if not stat.S_ISREG(mode):
+                raise irregular(path, mode)
             with path.open("rb") as file:
+                self._found = _state_of(os.fstat(file.fileno()))
                 self.size = file.seek(0, 2)
                 if not self.size:
                     raise MigrateError(
@@ -80,8 +96,27 @@ class Source:
     def of_bytes(cls, path: Path, data: bytes) -> Source:
         """Return a file inside another file, already in memory."""
         source = cls.__new__(cls)
-        vars(source).update(path=path, size=len(data), _map=bytearray(data))
+        vars(source).update(path=path, size=len(data), _map=bytearray(data), _found=None)
         return source
+
+    def check_unchanged(self) -> None:
+        """Refuse to read a file that was written over since: what it listed is not there.
+
+        One that was replaced by a rename is another file, and the one that is mapped stays.
+        """
+        if self._found is None:
+            return
+        try:
+            now = _state_of(self.path.stat())
+        except OSError:
+            now = self._found
+        cut = isinstance(self._map, mmap.mmap) and self._map.size() < self.size
+        if cut or (now[:2] == self._found[:2] and now != self._found):
+            raise MigrateError(
+                "the file was written over after it was listed",
+                str(self.path),
+                "load it again; a program that writes to another name and renames does no harm",
+            )
 
     def head(self, length: int = 512) -> bytes:
         """Return the first bytes, fewer where the file is shorter."""
@@ -119,6 +154,7 @@ class Source:
 
         The file's memory is mapped where it is aligned to the dtype, and copied where not.
         """
+        self.check_unchanged()
         count = self.checked_count(shape, what)
         view = self.view(offset, count * dtype.itemsize, what)
         if count == 0:
@@ -134,7 +170,7 @@ class Source:
         """Return the entry of the values at ``offset``; its bounds are checked now."""
         count = self.checked_count(shape, what)
         self.view(offset, count * dtype.itemsize, what)
-        memory = (str(self.path), offset, shape) if count else None
+        memory = (str(self.path), offset, shape, dtype) if count else None
         return Entry(shape, dtype, lambda: self.tensor(dtype, shape, offset, what), memory)
 
     def checked_count(self, shape: tuple[int, ...], what: str) -> int:

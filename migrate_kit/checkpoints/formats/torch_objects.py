@@ -94,13 +94,35 @@ def _integers(values: Any) -> tuple[int, ...]:
     return tuple(int(v) for v in values)
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> Entry:
-    return _strided(storage, None, offset, size, stride)
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> Entry:
+    found = _strided(storage, None, offset, size, stride)
+    return _with_bits(found, more[2] if len(more) > 2 else None)
 
 
 def _tensor_v3(storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> Entry:
     dtype = dtype_of(more[2]) if len(more) > 2 else None
-    return _strided(storage, dtype, offset, size, stride)
+    found = _strided(storage, dtype, offset, size, stride)
+    return _with_bits(found, more[3] if len(more) > 3 else None)
+
+
+def _with_bits(entry: Entry, metadata: Any) -> Entry:
+    """Return the values that torch's bits for a conjugate and a negative ask for.
+
+    A view of a conjugate is saved as the values it was made of, with a bit beside them.
+    """
+    bits = metadata if isinstance(metadata, dict) else {}
+    conj = bits.get("conj") is True and entry.dtype.is_complex
+    neg = bits.get("neg") is True and entry.dtype != torch.bool
+    if not conj and not neg:
+        return entry
+
+    def read() -> torch.Tensor:
+        values = entry.read()
+        values = values.conj_physical() if conj else values
+        return values.neg() if neg else values
+
+    memory = None if entry.memory is None else (entry.memory, conj, neg)
+    return Entry(entry.shape, entry.dtype, read, memory)
 
 
 def _strided(storage: Any, dtype: torch.dtype | None, offset: Any, size: Any, stride: Any) -> Entry:
@@ -127,7 +149,8 @@ def _strided(storage: Any, dtype: torch.dtype | None, offset: Any, size: Any, st
             return torch.empty(shape, dtype=dtype)
         return storage.read(dtype, last + 1).as_strided(shape, strides, start)
 
-    return Entry(shape, dtype, read, (id(storage), start, shape, strides) if count else None)
+    memory = (id(storage), start, shape, strides, dtype) if count else None
+    return Entry(shape, dtype, read, memory)
 
 
 def _quantized(
