@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from migrate_kit.layers.runners.torch_runner import TorchRunner
     from migrate_kit.layers.store import Trace
     from migrate_kit.porting.checkpoint import to_mindspore_checkpoint, to_state_dict
+    from migrate_kit.porting.port import port
     from migrate_kit.project import open_project
     from migrate_kit.results import Finding
     from migrate_kit.snippets import snippet
@@ -66,6 +67,7 @@ _HOMES = {
     "load_checkpoint": "migrate_kit.checkpoints.load",
     "noise_floor": "migrate_kit.layers.noise",
     "open_project": "migrate_kit.project",
+    "port": "migrate_kit.porting.port",
     "rehearse": "migrate_kit.dtypes.rehearse",
     "rounding_table": "migrate_kit.layers.formats",
     "setup_front_end": "migrate_kit.front_end",
@@ -99,6 +101,7 @@ __all__ = [
     "load_checkpoint",
     "noise_floor",
     "open_project",
+    "port",
     "rehearse",
     "rounding_table",
     "setup_front_end",
