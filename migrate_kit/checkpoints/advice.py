@@ -9,7 +9,7 @@ from migrate_kit.checkpoints.load_rows import LOADED
 from migrate_kit.checkpoints.rules.attention import ASSUMED
 from migrate_kit.checkpoints.rules.gaps import SECOND_SET
 from migrate_kit.checkpoints.structure import BY_NUMBERING, BY_ORDER, BY_SHAPE, BY_VALUE
-from migrate_kit.results import Finding, few
+from migrate_kit.results import Finding, counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,7 +59,7 @@ def _verdict(rows: Sequence[LoadRow], error: str, cure: str) -> list[Finding]:
         [f"{len(wrong)} of {len(own)} names of the model find no fitting tensor"] if wrong else []
     )
     if loose:
-        parts.append(f"{len(loose)} tensors of the checkpoint have no place")
+        parts.append(f"{_n(loose, 'tensor')} of the checkpoint {_have(loose)} no place")
     what = " and ".join(parts) or error.partition(": ")[2] or error
     fix = cure or "no repair was found that loads; see below what is in the way"
     return [Finding("error", f"load_state_dict(strict=True) fails: {what}", "", fix)]
@@ -75,7 +75,7 @@ def _renamings(fit: Fit) -> list[Finding]:
         ]
         if named:
             meaning = f": {renaming.meaning}" if renaming.meaning else ""
-            found.append(Finding("info", f"{len(named)} names: {renaming}{meaning}", named[0]))
+            found.append(Finding("info", f"{_n(named, 'name')}: {renaming}{meaning}", named[0]))
     counts: dict[str, list[str]] = defaultdict(list)
     known = {str(r) for r in fit.renamings}
     for pair in fit.pairs.values():
@@ -84,7 +84,7 @@ def _renamings(fit: Fit) -> list[Finding]:
                 counts[rule].append(pair.piece.sources[0])
     for rule, names in sorted(counts.items(), key=lambda item: -len(item[1]))[:_MOST]:
         level, fix = ("warning", _PROVE) if rule.endswith(ASSUMED) else ("info", "")
-        found.append(Finding(level, f"{len(names)} tensors: {rule}", few(names), fix))  # type: ignore[arg-type]
+        found.append(Finding(level, f"{_n(names, 'tensor')}: {rule}", few(names), fix))  # type: ignore[arg-type]
     return found
 
 
@@ -104,7 +104,7 @@ def _structure(rows: Sequence[LoadRow]) -> list[Finding]:
         found.append(Finding("info", what, "", fix))
     if counts[BY_ORDER]:
         names = [r.key for r in rows if BY_ORDER in r.rule.split("; ")]
-        what = f"{len(names)} tensors are placed by nothing but the order of the file"
+        what = f"{_n(names, 'tensor')} placed by nothing but the order of the file"
         found.append(Finding("warning", what, few(names), _PROVE))
     return found
 
@@ -117,7 +117,7 @@ def _ambiguities(fit: Fit) -> list[Finding]:
     found = [
         Finding(
             "error",
-            f"ambiguous: {len(a.ours)} layers of the model and {len(a.theirs)} of the file have"
+            f"ambiguous: {_n(a.ours, 'layer')} of the model and {len(a.theirs)} of the file have"
             f" one shape; {a.reason}",
             f"{few(a.ours)} or {few(a.theirs)}",
             fix,
@@ -127,7 +127,7 @@ def _ambiguities(fit: Fit) -> list[Finding]:
     rest = fit.ambiguities[_MOST:]
     if rest:
         names = [name for a in rest for name in a.ours]
-        found.append(Finding("error", f"{len(rest)} more shapes are ambiguous", few(names), fix))
+        found.append(Finding("error", f"ambiguous: {_n(rest, 'more shape')}", few(names), fix))
     return found
 
 
@@ -143,19 +143,28 @@ def _clashes(fit: Fit) -> list[Finding]:
     }
     groups = sorted(said.items(), key=lambda item: not item[0][0])
     found = [
-        Finding("error", f"{len(names)} shapes differ: {reason}", few(names), fixes[argument])
+        Finding(
+            "error",
+            f"{_n(names, 'shape')} differ{_s(names)}: {reason}",
+            few(names),
+            fixes[argument],
+        )
         for (argument, reason), names in groups[:_MOST]
     ]
     rest = [name for _, names in groups[_MOST:] for name in names]
     if rest:
-        found.append(Finding("error", f"{len(rest)} more shapes differ", few(rest), fixes[""]))
+        found.append(
+            Finding("error", f"{_n(rest, 'more shape')} differ{_s(rest)}", few(rest), fixes[""])
+        )
     return found
 
 
 def _lacking(fit: Fit) -> list[Finding]:
-    fix = 'load a complete file; where the model\'s own values may stay, repair(missing="keep")'
+    fix = "nothing of this checkpoint fits: load the file of this network"
+    if fit.pairs:
+        fix = 'load a complete file; where the model\'s own values may stay, repair(missing="keep")'
     return [
-        Finding("error", f"{len(names)} places stay empty: {reason}", few(names), fix)
+        Finding("error", f"{_n(names, 'place')} stay{_s(names)} empty: {reason}", few(names), fix)
         for reason, names in _by_reason(fit.lacking.items())
     ]
 
@@ -195,7 +204,7 @@ def _two_values(fit: Fit) -> list[Finding]:
                 names.append(f"{other} and {name}")
     if not names:
         return []
-    what = f"{len(names)} pairs of names are one tensor in the model and two in the checkpoint"
+    what = f"one tensor in the model and two in the checkpoint: {_n(names, 'pair')} of names"
     fix = "if they differ, the model needs both: build it without tied weights"
     return [Finding("warning", what, few(names), fix)]
 
@@ -204,7 +213,7 @@ def _second_sets(fit: Fit) -> list[Finding]:
     names = [n for n, why in fit.left_out.items() if why == SECOND_SET]
     if not names:
         return []
-    what = f"the checkpoint holds a second set of the same weights ({len(names)} tensors)"
+    what = f"the checkpoint holds a second set of the same weights ({_n(names, 'tensor')})"
     head = _common_head(names)
     if not head:
         return [Finding("info", what, few(names))]
@@ -214,14 +223,12 @@ def _second_sets(fit: Fit) -> list[Finding]:
 
 def _unused(fit: Fit) -> list[Finding]:
     found = [
-        Finding(
-            "warning", f"{len(names)} tensors of the checkpoint are not used: {why}", few(names)
-        )
+        Finding("warning", f"not used: {_n(names, 'tensor')} of the checkpoint: {why}", few(names))
         for why, names in _by_reason(fit.unexpected.items())
     ]
     others = {n: w for n, w in fit.left_out.items() if w != SECOND_SET}
     found += [
-        Finding("info", f"{len(names)} tensors are left out: {why}", few(names))
+        Finding("info", f"left out: {_n(names, 'tensor')}: {why}", few(names))
         for why, names in _by_reason(others.items())
     ]
     return found
@@ -229,9 +236,24 @@ def _unused(fit: Fit) -> list[Finding]:
 
 def _kept(fit: Fit) -> list[Finding]:
     return [
-        Finding("info", f"{len(names)} places keep the model's own value: {why}", few(names))
+        Finding(
+            "info", f"{_n(names, 'place')} keep{_s(names)} the model's own value: {why}", few(names)
+        )
         for why, names in _by_reason(fit.kept.items())
     ]
+
+
+def _n(names: Sequence[object], noun: str) -> str:
+    return counted(len(names), noun)
+
+
+def _have(names: Sequence[object]) -> str:
+    return "has" if len(names) == 1 else "have"
+
+
+def _s(names: Sequence[object]) -> str:
+    """Return the ending of a verb: one differs, two differ."""
+    return "s" if len(names) == 1 else ""
 
 
 def _by_reason(items: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:

@@ -11,6 +11,7 @@ from migrate_kit.checkpoints.settle import Settler, listen
 from migrate_kit.checkpoints.structure import members, named_layers
 from migrate_kit.checkpoints.vocabulary import split_name
 from migrate_kit.errors import MigrateError
+from migrate_kit.layers.arguments import walk
 from migrate_kit.layers.capture import capture
 from migrate_kit.layers.compare import LayerDiff, compare
 from migrate_kit.layers.runners.borrowed import one_thread
@@ -149,7 +150,22 @@ def prove(
         f"the repaired model computes what the original does: {how}, at {len(compared)} tensors of"
         f" {len(pairs)} layers"
     )
+    if vague := _proves_little(original.inputs, before):
+        fix = "pass a real input: different values, not zeros"
+        return diff, Finding("warning", f"{what}, but {vague}: that proves little", alone, fix)
     return diff, Finding("info", what, alone)
+
+
+def _proves_little(inputs: tuple[Any, ...], trace: Trace) -> str:
+    """Say why equal outputs say nothing of the weights; empty where they do."""
+    given = [t for _, t in walk(list(inputs)) if t.is_floating_point()]
+    if given and all(t.numel() == 0 or bool((t == t.reshape(-1)[0]).all()) for t in given):
+        return "every input holds one value"
+    layers = [r for r in trace.records if r.channel == "forward"]
+    same = [r for r in layers if r.stats.numel == 0 or r.stats.nan or r.stats.min == r.stats.max]
+    if layers and 2 * len(same) >= len(layers):
+        return f"{len(same)} of {len(layers)} layers make NaN, nothing, or one value"
+    return ""
 
 
 def _of_layers(diff: LayerDiff) -> LayerDiff:

@@ -50,7 +50,8 @@ def script(fit: Fit, placed: dict[str, Piece], taken: Taken, line: str, allowed:
     head = "import torch"
     load = f'state = torch.load(path, map_location="cpu", weights_only=True){way}'
     if not taken.bare:
-        head, load = "import migrate_kit as mk", "state = mk.load_checkpoint(path).state_dict"
+        which = f"parts[{taken.part!r}]" if taken.part else "state_dict"
+        head, load = "import migrate_kit as mk", f"state = mk.load_checkpoint(path).{which}"
     plain = all(p.make is None for p in placed.values()) and len(placed) == len(fit.slots)
     if line:
         return f"{head}\n\n{load}\n{line}\n"

@@ -104,7 +104,13 @@ def plan(fit: Fit, allowed: Allowed) -> tuple[dict[str, Piece], list[str], Probl
             )
     open_names = [n for n in fit.slots if n not in placed and n not in kept]
     rest = [n for n in open_names if n in fit.lacking]
-    if allowed.missing == "keep":
+    if rest and not any(fit.slots[n].is_tensor for n in placed):
+        problems.add(
+            "places have no value in the checkpoint, and none has one",
+            rest,
+            "nothing of this checkpoint fits: it is another network's, or its tensors are packed",
+        )
+    elif allowed.missing == "keep":
         kept += rest
     else:
         problems.add(

@@ -32,7 +32,8 @@ class Taken:
     """A checkpoint's tensors, where they lay, and what was noticed on the way to them.
 
     ``inside`` is the way to them in what was given: ``("state_dict",)``; ``path`` is their file,
-    and ``bare`` says that ``torch.load`` gives them just so.
+    ``bare`` says that ``torch.load`` gives them just so, and ``part`` is which of the file's other
+    sets they are.
     """
 
     state: StateDict
@@ -40,6 +41,7 @@ class Taken:
     path: Path | None = None
     bare: bool = True
     findings: list[Finding] = field(default_factory=list)
+    part: str = ""
 
 
 def take_model(model: object, checkpoint: object) -> torch.nn.Module:
@@ -99,7 +101,8 @@ def take_checkpoint(checkpoint: object, slots: Mapping[str, object]) -> Taken:
         found = [Finding("info", what, _CALL)]
         return Taken(StateDict.of(checkpoint.state_dict()), findings=found)
     if isinstance(checkpoint, StateDict):
-        return Taken(checkpoint)
+        # It came from load_checkpoint, which may have found it deep in a file.
+        return Taken(checkpoint, bare=False)
     if isinstance(checkpoint, Mapping):
         return _from_mapping(checkpoint, slots)
     if isinstance(checkpoint, tuple | list):
@@ -123,14 +126,16 @@ def _from_file(checkpoint: Checkpoint, slots: Mapping[str, object]) -> Taken:
     taken.findings += [f for f in checkpoint.findings if f.level != "info"]
 
     def fits(state: StateDict) -> bool:
-        return 2 * sum(name in slots for name in state) >= len(slots)
+        return 2 * _known(state, slots) >= len(slots)
 
     # The reader chose by what the sets are called; the model's own names tell more.
     better = [name for name, part in checkpoint.parts.items() if fits(part)]
     if better and not fits(taken.state):
         taken.state, taken.bare, taken.inside = checkpoint.parts[better[0]], False, ()
+        taken.part = better[0]
         what = f"of the sets of tensors in the file, {plain(better[0])} is taken: its names fit"
-        taken.findings.append(Finding("info", what, checkpoint.path.name))
+        fix = "for the file's main set: diagnose(model, mk.load_checkpoint(path).state_dict)"
+        taken.findings.append(Finding("warning", what, checkpoint.path.name, fix))
     elif checkpoint.parts:
         what = f"the file holds other sets of tensors too: {few(checkpoint.parts)}"
         fix = f"diagnose(model, mk.load_checkpoint(path).parts[{next(iter(checkpoint.parts))!r}])"
@@ -196,7 +201,7 @@ def _likelihood(
     way: tuple[str, ...], state: StateDict, slots: Mapping[str, object]
 ) -> tuple[Any, ...]:
     ends = {name.rpartition(".")[2] for name in slots}
-    same = sum(name in slots for name in state)
+    same = _known(state, slots)
     alike = sum(name.rpartition(".")[2] in ends for name in state)
     ranks = [_LIKELY.index(part) for part in way if part in _LIKELY]
     rank = min(ranks, default=len(_LIKELY))
@@ -208,6 +213,15 @@ def _likelihood(
         alike,
         -len(way),
     )
+
+
+def _known(state: StateDict, slots: Mapping[str, object]) -> int:
+    """Return how many names are the model's, behind one word that all of them begin with."""
+    below = {name.partition(".")[0] for name in state}
+    as_they_are = sum(name in slots for name in state)
+    if len(below) != 1:
+        return as_they_are
+    return max(as_they_are, sum(name.partition(".")[2] in slots for name in state))
 
 
 def _is_training(way: tuple[str, ...]) -> bool:
