@@ -105,10 +105,11 @@ def streamed(entry: Entry, move: Renamed, dtype: torch.dtype | None, tally: Tall
 def _count(values: torch.Tensor, changed: torch.Tensor, name: str, tally: Tally) -> None:
     after = _not_finite(changed)
     # PyTorch compares no 8-bit floats, and none is too large or too small for another dtype.
-    before = after if values.itemsize == 1 else _not_finite(values)
+    alike = changed.dtype == values.dtype or values.itemsize == 1
+    before = after if alike else _not_finite(values)
     if before:
         tally.not_finite[name] = before
-    if changed.dtype == values.dtype or values.itemsize == 1:
+    if alike:
         return
     if after > before:
         tally.overflowed[name] = after - before

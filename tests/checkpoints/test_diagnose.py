@@ -410,8 +410,8 @@ def test_ten_thousand_tensors_take_seconds(way):
     began = process_time()
     report = diagnose(model, unreadable(state))
     page = report._repr_html_()
-    # A third of that on an idle machine; a quadratic step would take minutes.
-    assert process_time() - began < 6
+    # 2 s on an idle machine, 7 on a busy virtual one; a quadratic step would take minutes.
+    assert process_time() - began < 20
     assert len(page) < 20_000
 
 
